@@ -3,6 +3,7 @@
 //! Facts are asked for by section and only when a template names them, so a run that uses none
 //! gathers none. A function whose closure is absent answers that it is not available here.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,13 @@ pub type KvGet = Arc<dyn Fn(&str, &str) -> Result<String, String> + Send + Sync>
 /// Looks registrations up by cluster, protocol, service and address (`*` or empty: any). Returns
 /// a list of maps with the fields `Cluster Service Protocol Address Port Priority Annotations TTL`.
 pub type Registrations = Arc<dyn Fn([&str; 4]) -> Result<Value, String> + Send + Sync>;
+
+/// A function of the environment, as every engine calls it: evaluated arguments in, a value or
+/// the bare reason of its failure out.
+pub type Function = Arc<dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync>;
+
+/// The functions an engine offers beside its own, by name.
+pub type Functions = BTreeMap<&'static str, Function>;
 
 /// What a template can see and what it may reach.
 #[derive(Clone, Default)]
