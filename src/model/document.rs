@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
-use serde::de::value::StrDeserializer;
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{
     self, Deserialize, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess,
     SeqAccess, VariantAccess, Visitor,
@@ -681,6 +681,50 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 }
 
+/// Deserializes a structure from entries gathered from several maps.
+pub fn from_entries<'de, T: Deserialize<'de>>(
+    entries: impl Iterator<Item = &'de (Node, Node)>,
+) -> Result<T, DocumentError> {
+    T::deserialize(MapAccessDeserializer::new(Entries {
+        rest: entries,
+        value: None,
+    }))
+}
+
+/// Returns the names of a structure's fields, as its documents spell them.
+pub fn field_names<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
+    struct Ask<'n>(&'n mut &'static [&'static str]);
+
+    impl<'de> Deserializer<'de> for Ask<'_> {
+        type Error = DocumentError;
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, DocumentError> {
+            Err(de::Error::custom("only structures have fields"))
+        }
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _name: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, DocumentError> {
+            *self.0 = fields;
+            self.deserialize_any(visitor)
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string
+            bytes byte_buf option unit unit_struct newtype_struct seq tuple
+            tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    let mut names: &'static [&'static str] = &[];
+    // The answer is in the question: the visitor never gets a value.
+    let _ = T::deserialize(Ask(&mut names));
+    names
+}
+
 struct Items<'de>(std::slice::Iter<'de, Node>);
 
 impl<'de> SeqAccess<'de> for Items<'de> {
@@ -694,12 +738,12 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     }
 }
 
-struct Entries<'de> {
-    rest: std::slice::Iter<'de, (Node, Node)>,
+struct Entries<'de, I> {
+    rest: I,
     value: Option<(&'de Node, &'de Node)>,
 }
 
-impl<'de> MapAccess<'de> for Entries<'de> {
+impl<'de, I: Iterator<Item = &'de (Node, Node)>> MapAccess<'de> for Entries<'de, I> {
     type Error = DocumentError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(

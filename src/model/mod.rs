@@ -2,7 +2,15 @@
 //! they hold. Serializes and validates; knows no file, clock, process or network.
 
 pub mod document;
+pub mod health;
+pub mod id;
 pub mod json;
+pub mod registration;
+pub mod resource;
+pub mod secret;
+pub mod text;
 pub mod value;
 
+pub use id::TypeName;
+pub use resource::Resource;
 pub use value::Value;

@@ -1,0 +1,279 @@
+//! Health checks: what probes a resource after it was applied, and what the probe said.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::resource::Invalid;
+use super::text::{parse_wait, quote};
+use super::value::Value;
+
+/// A probe that an author attached to a resource.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HealthCheck {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub command: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goss_rules: Option<Value>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub timeout: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tries: i64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub try_sleep: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
+}
+
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// How a probe reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    Nagios,
+    Goss,
+}
+
+impl HealthCheck {
+    /// Trims, infers what was left out and validates.
+    pub fn complete(&mut self) -> Result<(), Invalid> {
+        let invalid = |message: String| Invalid::new("health_checks", message);
+        self.command = self.command.trim().to_owned();
+        self.timeout().map_err(invalid)?;
+        self.try_sleep().map_err(invalid)?;
+        let format = match (!self.command.is_empty(), self.goss_rules.is_some()) {
+            (true, true) => {
+                return Err(invalid(
+                    "'command' or 'goss_rules' are mutually exclusive".into(),
+                ));
+            }
+            (true, false) if self.format == Some(Format::Goss) => {
+                return Err(invalid(
+                    "'format' must be 'nagios' when using 'command'".into(),
+                ));
+            }
+            (false, true) if self.format == Some(Format::Nagios) => {
+                return Err(invalid(
+                    "'format' must be 'goss' when using 'goss_check'".into(),
+                ));
+            }
+            (true, false) => Format::Nagios,
+            (false, true) => Format::Goss,
+            (false, false) => return Err(invalid("'format' flag is required".into())),
+        };
+        self.format = Some(format);
+        if self.name.is_empty() {
+            self.name = match format {
+                Format::Goss => "goss".into(),
+                Format::Nagios => {
+                    let program = self.command.split_whitespace().next().unwrap_or_default();
+                    program.rsplit('/').next().unwrap_or_default().to_owned()
+                }
+            };
+        }
+        if self.tries < 0 {
+            return Err(invalid(format!(
+                "tries must be at least 1, not {}",
+                self.tries
+            )));
+        }
+        Ok(())
+    }
+
+    /// Returns how long one try may take, if that is limited.
+    pub fn timeout(&self) -> Result<Option<Duration>, String> {
+        optional_wait("timeout", &self.timeout)
+    }
+
+    /// Returns the pause between tries, one second unless said otherwise.
+    pub fn try_sleep(&self) -> Result<Duration, String> {
+        Ok(optional_wait("try sleep", &self.try_sleep)?.unwrap_or(Duration::from_secs(1)))
+    }
+}
+
+fn optional_wait(what: &str, text: &str) -> Result<Option<Duration>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match parse_wait(text) {
+        Ok(wait) => Ok(Some(wait)),
+        Err(err) => Err(format!("invalid {what} duration {}: {err}", quote(text))),
+    }
+}
+
+/// What a probe concluded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthStatus {
+    Ok,
+    Warning,
+    Critical,
+    Unknown,
+}
+
+impl HealthStatus {
+    /// Returns the status of a plugin's exit code.
+    pub fn from_code(code: i64) -> Self {
+        match code {
+            0 => Self::Ok,
+            1 => Self::Warning,
+            2 => Self::Critical,
+            _ => Self::Unknown,
+        }
+    }
+
+    pub fn code(self) -> i64 {
+        match self {
+            Self::Ok => 0,
+            Self::Warning => 1,
+            Self::Critical => 2,
+            Self::Unknown => 3,
+        }
+    }
+
+    /// Reports whether the status fails a resource: a warning is shown, but fails nothing.
+    pub fn is_failure(self) -> bool {
+        matches!(self, Self::Critical | Self::Unknown)
+    }
+}
+
+impl fmt::Display for HealthStatus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Ok => "OK",
+            Self::Warning => "WARNING",
+            Self::Critical => "CRITICAL",
+            Self::Unknown => "UNKNOWN",
+        })
+    }
+}
+
+impl Serialize for HealthStatus {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_i64(self.code())
+    }
+}
+
+/// Reads the code upstream writes, and the text its schema promises.
+impl<'de> Deserialize<'de> for HealthStatus {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(match Value::deserialize(from)? {
+            Value::Int(code) => Self::from_code(code),
+            Value::Str(text) => match text.to_ascii_uppercase().as_str() {
+                "OK" => Self::Ok,
+                "WARNING" => Self::Warning,
+                "CRITICAL" => Self::Critical,
+                _ => Self::Unknown,
+            },
+            _ => Self::Unknown,
+        })
+    }
+}
+
+/// The result of one check, after all its tries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HealthResult {
+    pub status: HealthStatus,
+    #[serde(default)]
+    pub tries: i64,
+    /// Upstream writes a capital letter; its documents promise a small one.
+    #[serde(rename = "Output", alias = "output", default)]
+    pub output: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::json;
+
+    #[test]
+    fn a_command_check_gets_format_and_name() {
+        let mut check = HealthCheck {
+            command: " /usr/lib/nagios/check_http -H localhost ".into(),
+            ..HealthCheck::default()
+        };
+        check.complete().unwrap();
+        assert_eq!(check.format, Some(Format::Nagios));
+        assert_eq!(check.name, "check_http");
+    }
+
+    #[test]
+    fn contradictions_are_refused_with_their_texts() {
+        let rules = || Some(Value::empty_map());
+        let command = || "true".to_owned();
+        let cases = [
+            (
+                HealthCheck {
+                    command: command(),
+                    goss_rules: rules(),
+                    ..HealthCheck::default()
+                },
+                "'command' or 'goss_rules' are mutually exclusive",
+            ),
+            (
+                HealthCheck {
+                    command: command(),
+                    format: Some(Format::Goss),
+                    ..HealthCheck::default()
+                },
+                "'format' must be 'nagios' when using 'command'",
+            ),
+            (
+                HealthCheck {
+                    goss_rules: rules(),
+                    format: Some(Format::Nagios),
+                    ..HealthCheck::default()
+                },
+                "'format' must be 'goss' when using 'goss_check'",
+            ),
+            (HealthCheck::default(), "'format' flag is required"),
+            (
+                HealthCheck {
+                    command: command(),
+                    timeout: "soon".into(),
+                    ..HealthCheck::default()
+                },
+                "invalid timeout duration \"soon\": invalid duration",
+            ),
+            (
+                HealthCheck {
+                    command: command(),
+                    try_sleep: "x".into(),
+                    ..HealthCheck::default()
+                },
+                "invalid try sleep duration \"x\": invalid duration",
+            ),
+        ];
+        for (mut check, text) in cases {
+            assert_eq!(check.complete().unwrap_err().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_result_writes_a_capital_output_and_reads_both() {
+        let result = HealthResult {
+            status: HealthStatus::Critical,
+            tries: 3,
+            output: "text".into(),
+        };
+        let text = r#"{"status":2,"tries":3,"Output":"text"}"#;
+        assert_eq!(json::compact(&result).unwrap(), text);
+        let documented = r#"{"status":"CRITICAL","tries":3,"output":"text"}"#;
+        for text in [text, documented] {
+            assert_eq!(serde_json::from_str::<HealthResult>(text).unwrap(), result);
+        }
+    }
+
+    #[test]
+    fn a_warning_is_no_failure() {
+        assert!(!HealthStatus::Warning.is_failure());
+        assert!(HealthStatus::Critical.is_failure());
+        assert!(HealthStatus::Unknown.is_failure());
+    }
+}

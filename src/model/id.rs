@@ -1,0 +1,199 @@
+//! Names of things: resource types, references between resources, event ids.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+/// The types of resource there are. A closed set: each has its properties, state and plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TypeName {
+    Apply,
+    Archive,
+    Exec,
+    File,
+    Package,
+    Scaffold,
+    Service,
+}
+
+impl TypeName {
+    pub const ALL: [Self; 7] = [
+        Self::Apply,
+        Self::Archive,
+        Self::Exec,
+        Self::File,
+        Self::Package,
+        Self::Scaffold,
+        Self::Service,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Archive => "archive",
+            Self::Exec => "exec",
+            Self::File => "file",
+            Self::Package => "package",
+            Self::Scaffold => "scaffold",
+            Self::Service => "service",
+        }
+    }
+}
+
+impl fmt::Display for TypeName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+/// A type that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid resource: unknown resource type {0}")]
+pub struct UnknownType(pub String);
+
+impl FromStr for TypeName {
+    type Err = UnknownType;
+
+    fn from_str(text: &str) -> Result<Self, UnknownType> {
+        Self::ALL
+            .into_iter()
+            .find(|name| name.as_str() == text)
+            .ok_or_else(|| UnknownType(text.into()))
+    }
+}
+
+/// A reference to a resource by `type#name` or `type#alias`, split at the first `#`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference<'a> {
+    pub type_name: &'a str,
+    pub name: &'a str,
+}
+
+impl<'a> Reference<'a> {
+    /// Returns the reference that a text holds, if it has a `#`.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (type_name, name) = text.split_once('#')?;
+        Some(Self { type_name, name })
+    }
+}
+
+impl fmt::Display for Reference<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}#{}", self.type_name, self.name)
+    }
+}
+
+/// The id of an event: a KSUID, 20 bytes (big-endian seconds since 2014-05-13, then payload) in
+/// base 62.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct EventId(String);
+
+/// A text that is no KSUID.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid event ID: {0:?} is not a KSUID")]
+pub struct BadEventId(String);
+
+const KSUID_EPOCH: i64 = 1_400_000_000;
+const KSUID_LENGTH: usize = 27;
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+impl EventId {
+    /// Builds the id of a moment and a payload.
+    pub fn new(time: DateTime<Utc>, payload: u128) -> Self {
+        let seconds = u32::try_from(time.timestamp() - KSUID_EPOCH).unwrap_or(0);
+        // 160 bits as base-2^32 digits, divided by 62 once per character.
+        let mut digits = [
+            seconds,
+            (payload >> 96) as u32,
+            (payload >> 64) as u32,
+            (payload >> 32) as u32,
+            payload as u32,
+        ];
+        let mut text = [b'0'; KSUID_LENGTH];
+        for slot in text.iter_mut().rev() {
+            let mut rest: u64 = 0;
+            for digit in &mut digits {
+                let value = (rest << 32) | u64::from(*digit);
+                *digit = (value / 62) as u32;
+                rest = value % 62;
+            }
+            *slot = BASE62.get(rest as usize).copied().unwrap_or(b'0');
+        }
+        Self(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for EventId {
+    type Err = BadEventId;
+
+    fn from_str(text: &str) -> Result<Self, BadEventId> {
+        if text.len() == KSUID_LENGTH && text.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            Ok(Self(text.into()))
+        } else {
+            Err(BadEventId(text.into()))
+        }
+    }
+}
+
+impl TryFrom<String> for EventId {
+    type Error = BadEventId;
+
+    fn try_from(text: String) -> Result<Self, BadEventId> {
+        text.parse()
+    }
+}
+
+impl From<EventId> for String {
+    fn from(id: EventId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_id_is_the_ksuid_of_its_moment_and_payload() {
+        let time = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let payload = 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f;
+        assert_eq!(
+            EventId::new(time, payload).as_str(),
+            "3Ouil37bUs2V3TmTG2OoEYtuLS3"
+        );
+    }
+
+    #[test]
+    fn ids_of_one_second_sort_by_payload() {
+        let time = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        assert!(EventId::new(time, 5) < EventId::new(time, 6));
+        assert!(EventId::new(time, u128::MAX) < EventId::new(time + chrono::Days::new(1), 0));
+    }
+
+    #[test]
+    fn a_text_that_is_no_ksuid_is_refused() {
+        let error = "not-an-id".parse::<EventId>().unwrap_err();
+        assert!(error.to_string().starts_with("invalid event ID: "));
+    }
+
+    #[test]
+    fn a_reference_splits_at_the_first_hash() {
+        let reference = Reference::parse("file#/a#b").unwrap();
+        assert_eq!((reference.type_name, reference.name), ("file", "/a#b"));
+        assert_eq!(Reference::parse("foo"), None);
+    }
+}

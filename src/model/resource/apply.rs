@@ -1,0 +1,61 @@
+//! Manifests inside manifests.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Common, Invalid, Slot, Visit, is_false};
+use crate::model::secret::REDACTED;
+use crate::model::text::url_scheme;
+use crate::model::value::Value;
+
+/// What only nested manifests have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Apply {
+    #[serde(skip_serializing_if = "is_false")]
+    pub noop: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    pub health_check_only: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    pub allow_apply: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
+}
+
+impl Default for Apply {
+    fn default() -> Self {
+        Self {
+            noop: false,
+            health_check_only: false,
+            allow_apply: true,
+            data: None,
+        }
+    }
+}
+
+impl Apply {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+        if url_scheme(&common.name).is_some() {
+            return Err(Invalid::new("name", "name must be a file path, not a URL"));
+        }
+        if common.ensure != "present" {
+            return Err(Invalid::new(
+                "ensure",
+                "invalid ensure value: must be \"present\"",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+        match &mut self.data {
+            Some(value) => visit("Data", "", Slot::Data { value, keys: false }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn redact(&mut self) {
+        if self.data.is_some() {
+            self.data = Some(REDACTED.into());
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Archives: downloaded, checked, unpacked, and perhaps removed again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Common, Invalid, Slot, Visit, check_owner, check_path, is_false, text};
+use crate::model::secret::{Secret, serialize_url};
+use crate::model::text::url_scheme;
+
+/// What only archives have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Archive {
+    #[serde(serialize_with = "serialize_url")]
+    pub url: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, Secret>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub username: String,
+    #[serde(skip_serializing_if = "Secret::is_empty")]
+    pub password: Secret,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub checksum: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub extract_parent: String,
+    #[serde(skip_serializing_if = "is_false")]
+    pub cleanup: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub creates: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+}
+
+/// The formats we can unpack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArchiveKind {
+    Zip,
+    TarGz,
+    Tar,
+}
+
+impl ArchiveKind {
+    /// Returns the kind that a file name's ending stands for.
+    pub fn of(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        if name.ends_with(".zip") {
+            Some(Self::Zip)
+        } else if name.ends_with(".tar.gz") || name.ends_with(".tgz") {
+            Some(Self::TarGz)
+        } else if name.ends_with(".tar") {
+            Some(Self::Tar)
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Display for ArchiveKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Zip => "zip",
+            Self::TarGz => "tar.gz",
+            Self::Tar => "tar",
+        })
+    }
+}
+
+impl Archive {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+        let url_kind = self.validate_url()?;
+        let suffixes = "must end in .zip, .tar.gz, .tgz, or .tar";
+        let Some(kind) = ArchiveKind::of(&common.name) else {
+            return Err(Invalid::new("name", format!("name {suffixes}")));
+        };
+        if kind != url_kind {
+            let message = format!(
+                "url and name must have the same archive type: url is {url_kind}, name is {kind}"
+            );
+            return Err(Invalid::new("url", message));
+        }
+        if !matches!(common.ensure.as_str(), "present" | "absent") {
+            return Err(Invalid::new(
+                "ensure",
+                "invalid ensure value: must be one of \"present\" or \"absent\"",
+            ));
+        }
+        if self.cleanup && self.extract_parent.is_empty() {
+            let message = "cleanup requires extract_parent to be set";
+            return Err(Invalid::new("cleanup", message));
+        }
+        if self.cleanup && self.creates.is_empty() {
+            let message = "cleanup requires creates to be set";
+            return Err(Invalid::new("cleanup", message));
+        }
+        let text = "file path must be absolute";
+        check_path("name", &common.name, text, text)?;
+        if !self.creates.is_empty() {
+            let text = "creates path must be absolute";
+            check_path("creates", &self.creates, text, text)?;
+        }
+        if !self.extract_parent.is_empty() {
+            let text = "extract_parent path must be absolute";
+            check_path("extract_parent", &self.extract_parent, text, text)?;
+        }
+        check_owner(&self.owner, &self.group)
+    }
+
+    fn validate_url(&self) -> Result<ArchiveKind, Invalid> {
+        let invalid = |message: &str| Err(Invalid::new("url", message));
+        if self.url.is_empty() {
+            return invalid("url cannot be empty");
+        }
+        if self.url.contains(|c: char| c.is_control() || c == ' ') {
+            return invalid("invalid url: it holds a space or control character");
+        }
+        let Some((_, rest)) = url_scheme(&self.url) else {
+            return invalid("url must be absolute (include scheme like http:// or https://)");
+        };
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let path = match rest.strip_prefix("//") {
+            Some(authority) => authority.find('/').and_then(|at| authority.get(at..)),
+            None => Some(rest),
+        };
+        let name = path
+            .unwrap_or_default()
+            .trim_end_matches('/')
+            .rsplit('/')
+            .next()
+            .unwrap_or_default();
+        if name.is_empty() || name == "." {
+            return invalid("url must have a filename in the path");
+        }
+        match ArchiveKind::of(name) {
+            Some(kind) => Ok(kind),
+            None => invalid("url filename must end in .zip, .tar.gz, .tgz, or .tar"),
+        }
+    }
+
+    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+        text("Url", &mut self.url, visit)?;
+        for (key, header) in &mut self.headers {
+            let place = format!("[{key}]");
+            visit("Headers", &place, Slot::Text(header.reveal_mut()))?;
+        }
+        text("Username", &mut self.username, visit)?;
+        text("Password", self.password.reveal_mut(), visit)?;
+        text("Checksum", &mut self.checksum, visit)?;
+        text("ExtractParent", &mut self.extract_parent, visit)?;
+        text("Creates", &mut self.creates, visit)?;
+        text("Owner", &mut self.owner, visit)?;
+        text("Group", &mut self.group, visit)
+    }
+}

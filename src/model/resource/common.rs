@@ -1,0 +1,108 @@
+//! The properties every type has.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Invalid, Slot, Visit, is_false, text};
+use crate::model::health::HealthCheck;
+use crate::model::id::Reference;
+use crate::model::registration::Entry;
+
+/// The properties every type has, in the order events show them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Common {
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub alias: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ensure: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub health_checks: Vec<HealthCheck>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub require: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<Control>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub register_when_stable: Vec<Entry>,
+    /// Ours: content, commands and data of this resource never appear in events, logs or diffs.
+    #[serde(skip_serializing_if = "is_false")]
+    pub sensitive: bool,
+}
+
+/// Expressions that decide whether a resource is managed at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Control {
+    #[serde(rename = "if", skip_serializing_if = "String::is_empty")]
+    pub manage_if: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub unless: String,
+}
+
+impl Common {
+    pub(super) fn complete(&mut self) -> Result<(), Invalid> {
+        if self.name.is_empty() {
+            return Err(Invalid::new("name", "name is required"));
+        }
+        if self.ensure.is_empty() {
+            return Err(Invalid::new("ensure", "ensure is required"));
+        }
+        if self
+            .require
+            .iter()
+            .any(|item| Reference::parse(item).is_none())
+        {
+            return Err(Invalid::new("require", "invalid require properties"));
+        }
+        for check in &mut self.health_checks {
+            check.complete()?;
+        }
+        for entry in &self.register_when_stable {
+            entry.validate().map_err(|err| {
+                Invalid::new("register_when_stable", format!("invalid resource: {err}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+        text("Name", &mut self.name, visit)?;
+        text("Alias", &mut self.alias, visit)?;
+        text("Ensure", &mut self.ensure, visit)?;
+        text("Provider", &mut self.provider, visit)?;
+        for (index, check) in self.health_checks.iter_mut().enumerate() {
+            for (field, slot) in [
+                ("Command", &mut check.command),
+                ("Name", &mut check.name),
+                ("Timeout", &mut check.timeout),
+                ("TrySleep", &mut check.try_sleep),
+            ] {
+                visit(
+                    "HealthChecks",
+                    &format!("[{index}].{field}"),
+                    Slot::Text(slot),
+                )?;
+            }
+        }
+        for (index, entry) in self.register_when_stable.iter_mut().enumerate() {
+            let place = |field: &str| format!("[{index}].{field}");
+            for (field, slot) in [
+                ("Cluster", &mut entry.cluster),
+                ("Service", &mut entry.service),
+                ("Protocol", &mut entry.protocol),
+                ("Address", &mut entry.address),
+            ] {
+                visit("RegisterWhenStable", &place(field), Slot::Text(slot))?;
+            }
+            for (key, slot) in &mut entry.annotations {
+                let place = place(&format!("Annotations[{key}]"));
+                visit("RegisterWhenStable", &place, Slot::Text(slot))?;
+            }
+            let port = Slot::Port(&mut entry.port);
+            visit("RegisterWhenStable", &place("Port"), port)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! Reads resources from documents: one map with a name in it, or a list of one-key maps with an
+//! optional `defaults` entry.
+//!
+//! An unknown property is an error that names the nearest valid one. An entry without a value is
+//! an entry without own properties; its defaults stay.
+
+use std::collections::HashMap;
+
+use super::{Common, Control, Properties, Resource};
+use crate::model::document::{DocumentError, Mark, Node, field_names, from_entries, unknown_name};
+use crate::model::id::TypeName;
+
+type Entry = (Node, Node);
+
+/// A resource as declared, with the node that holds its properties.
+#[derive(Debug)]
+pub struct Declared<'a> {
+    pub resource: Resource,
+    /// Where the resource begins: its name in a list, else its map.
+    pub mark: Mark,
+    /// The entry's own properties; `None` for an entry without a value.
+    properties: Option<&'a Node>,
+}
+
+impl Declared<'_> {
+    /// Returns where a property is written, or where its resource begins.
+    pub fn mark_of(&self, property: &str) -> Mark {
+        self.properties
+            .and_then(|node| node.get(property))
+            .map_or(self.mark, |node| node.mark)
+    }
+}
+
+/// Reads all resources of one type from the node below the type's name.
+pub fn resources(type_name: TypeName, node: &Node) -> Result<Vec<Declared<'_>>, DocumentError> {
+    if let Some(items) = node.items() {
+        return list(type_name, node, items);
+    }
+    let Some(entries) = node.entries() else {
+        return Err(not_a_mapping(node));
+    };
+    let resource = decode(type_name, None, entries, &[])?;
+    Ok(vec![Declared {
+        resource,
+        mark: node.mark,
+        properties: Some(node),
+    }])
+}
+
+/// Returns all property names a type knows.
+pub fn property_names(type_name: TypeName) -> Vec<&'static str> {
+    let mut names = field_names::<Common>().to_vec();
+    names.extend(own_names(type_name));
+    names
+}
+
+fn own_names(type_name: TypeName) -> &'static [&'static str] {
+    match type_name {
+        TypeName::Apply => field_names::<super::Apply>(),
+        TypeName::Archive => field_names::<super::Archive>(),
+        TypeName::Exec => field_names::<super::Exec>(),
+        TypeName::File => field_names::<super::File>(),
+        TypeName::Package => field_names::<super::Package>(),
+        TypeName::Scaffold => field_names::<super::Scaffold>(),
+        TypeName::Service => field_names::<super::Service>(),
+    }
+}
+
+fn not_a_mapping(node: &Node) -> DocumentError {
+    let message = format!("{} was used where mapping is expected", node.kind_name());
+    DocumentError::new(node.mark, message)
+}
+
+fn list<'a>(
+    type_name: TypeName,
+    node: &Node,
+    items: &'a [Node],
+) -> Result<Vec<Declared<'a>>, DocumentError> {
+    if items.is_empty() {
+        return Err(not_a_mapping(node));
+    }
+    let mut defaults: Option<&[Entry]> = None;
+    let mut named: Vec<(&str, Mark, Option<&Node>)> = Vec::with_capacity(items.len());
+    for item in items {
+        let entries = item.entries().ok_or_else(|| not_a_mapping(item))?;
+        let [(key, value)] = entries else {
+            return Err(DocumentError::new(
+                item.mark,
+                "multiple resource names found in package resource",
+            ));
+        };
+        let name = key.text().map_or("", |text| &**text);
+        let properties = (!value.is_null()).then_some(value);
+        if name != "defaults" {
+            named.push((name, key.mark, properties));
+        } else if defaults.is_some() {
+            return Err(DocumentError::new(
+                key.mark,
+                "multiple defaults found in package resource",
+            ));
+        } else {
+            defaults = Some(entries_of(properties)?);
+        }
+    }
+    let defaults = defaults.unwrap_or_default();
+    named
+        .into_iter()
+        .map(|(name, mark, properties)| {
+            let own = entries_of(properties)?;
+            let resource =
+                decode(type_name, Some(name), own, defaults).map_err(|err| err.at(mark))?;
+            Ok(Declared {
+                resource,
+                mark,
+                properties,
+            })
+        })
+        .collect()
+}
+
+fn entries_of(node: Option<&Node>) -> Result<&[Entry], DocumentError> {
+    match node {
+        None => Ok(&[]),
+        Some(node) => node.entries().ok_or_else(|| not_a_mapping(node)),
+    }
+}
+
+/// Properties whose explicit null clears a default instead of keeping it.
+const CLEARED_BY_NULL: [&str; 3] = ["content", "enable", "control"];
+
+/// Decodes one resource: own entries over defaults, properties replaced whole, `control` merged
+/// by field.
+fn decode(
+    type_name: TypeName,
+    name: Option<&str>,
+    own: &[Entry],
+    defaults: &[Entry],
+) -> Result<Resource, DocumentError> {
+    let common_names = field_names::<Common>();
+    let own_names = own_names(type_name);
+    let mut common: Vec<&Entry> = Vec::with_capacity(own.len());
+    let mut special: Vec<&Entry> = Vec::with_capacity(own.len());
+    let mut given: HashMap<&str, bool> = HashMap::with_capacity(own.len());
+    for (entries, are_defaults) in [(own, false), (defaults, true)] {
+        for entry in entries {
+            let (key, value) = entry;
+            let property = key.text().map_or("", |text| &**text);
+            let group = if common_names.contains(&property) {
+                &mut common
+            } else if own_names.contains(&property) {
+                &mut special
+            } else {
+                let known = property_names(type_name);
+                let message = unknown_name("property", property, &known);
+                return Err(DocumentError::new(key.mark, message));
+            };
+            let is_null = value.is_null();
+            if are_defaults {
+                let taken = given
+                    .get(property)
+                    .is_some_and(|is_null| !is_null || CLEARED_BY_NULL.contains(&property));
+                if taken || is_null {
+                    continue;
+                }
+            } else {
+                given.insert(property, is_null);
+                if is_null {
+                    continue;
+                }
+            }
+            group.push(entry);
+        }
+    }
+    let mut common: Common = from_entries(common.into_iter())?;
+    if let (Some(control), Some(false)) = (&mut common.control, given.get("control")) {
+        fill_control(control, defaults)?;
+    }
+    if let Some(name) = name {
+        common.name = name.into();
+    }
+    Ok(Resource {
+        common,
+        properties: own_properties(type_name, special.into_iter())?,
+    })
+}
+
+fn own_properties<'a>(
+    type_name: TypeName,
+    entries: impl Iterator<Item = &'a Entry>,
+) -> Result<Properties, DocumentError> {
+    Ok(match type_name {
+        TypeName::Apply => Properties::Apply(from_entries(entries)?),
+        TypeName::Archive => Properties::Archive(from_entries(entries)?),
+        TypeName::Exec => Properties::Exec(from_entries(entries)?),
+        TypeName::File => Properties::File(from_entries(entries)?),
+        TypeName::Package => Properties::Package(from_entries(entries)?),
+        TypeName::Scaffold => Properties::Scaffold(from_entries(entries)?),
+        TypeName::Service => Properties::Service(from_entries(entries)?),
+    })
+}
+
+/// Takes from the defaults' `control` what the entry's own leaves out.
+fn fill_control(control: &mut Control, defaults: &[Entry]) -> Result<(), DocumentError> {
+    let inherited = defaults
+        .iter()
+        .find(|(key, _)| key.text().is_some_and(|text| &**text == "control"))
+        .and_then(|(_, value)| value.entries());
+    let Some(entries) = inherited else {
+        return Ok(());
+    };
+    let inherited: Control = from_entries(entries.iter())?;
+    if control.manage_if.is_empty() {
+        control.manage_if = inherited.manage_if;
+    }
+    if control.unless.is_empty() {
+        control.unless = inherited.unless;
+    }
+    Ok(())
+}

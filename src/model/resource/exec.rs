@@ -1,0 +1,161 @@
+//! Commands: run once, when something is missing, or when something else changed.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Common, Invalid, Phase, Visit, is_false, list, text};
+use crate::model::id::Reference;
+use crate::model::secret::REDACTED;
+use crate::model::text::{parse_wait, quote, split_words};
+
+/// What only commands have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Exec {
+    /// The command line; empty means that the name is the command line.
+    pub command: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cwd: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub returns: Vec<i32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub timeout: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub creates: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub onlyif: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub unless: String,
+    #[serde(skip_serializing_if = "is_false")]
+    pub refreshonly: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subscribe: Vec<String>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub logoutput: bool,
+}
+
+impl Exec {
+    /// Returns how long the command may take, if that is limited.
+    pub fn timeout(&self) -> Result<Option<Duration>, Invalid> {
+        if self.timeout.is_empty() {
+            return Ok(None);
+        }
+        match parse_wait(&self.timeout) {
+            Ok(limit) if limit.is_zero() => Ok(None),
+            Ok(limit) => Ok(Some(limit)),
+            Err(err) => Err(Invalid::new("timeout", err.to_string())),
+        }
+    }
+
+    /// Reports whether an exit code is a success.
+    pub fn accepts(&self, code: i32) -> bool {
+        self.accepted().contains(&code)
+    }
+
+    /// Returns the exit codes that are a success.
+    pub fn accepted(&self) -> &[i32] {
+        if self.returns.is_empty() {
+            &[0]
+        } else {
+            &self.returns
+        }
+    }
+
+    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+        self.timeout()?;
+        if !matches!(common.ensure.as_str(), "present" | "absent") {
+            return Err(Invalid::new(
+                "ensure",
+                "invalid ensure value: must be one of \"present\" or \"absent\"",
+            ));
+        }
+        // A name is only read as a command line when it is one.
+        if self.command.is_empty() && common.provider != "shell" {
+            match split_words(&common.name) {
+                Err(err) => return Err(Invalid::new("name", err.to_string())),
+                Ok(words) if words.is_empty() => {
+                    return Err(Invalid::new("name", "invalid command"));
+                }
+                Ok(_) => {}
+            }
+        }
+        for item in &self.subscribe {
+            if Reference::parse(item).is_none() {
+                let message = format!("invalid subscribe format {item}");
+                return Err(Invalid::new("subscribe", message));
+            }
+        }
+        if !self.path.is_empty() {
+            for directory in self.path.split(':') {
+                if directory.is_empty() {
+                    return Err(Invalid::new(
+                        "path",
+                        "invalid path: empty directory in path",
+                    ));
+                }
+                if !directory.starts_with('/') {
+                    let message =
+                        format!("invalid path: {} is not an absolute path", quote(directory));
+                    return Err(Invalid::new("path", message));
+                }
+            }
+        }
+        self.validate_environment()
+    }
+
+    /// Checks the environment; an item that still holds an expression is checked once resolved.
+    fn validate_environment(&self) -> Result<(), Invalid> {
+        for item in &self.environment {
+            let fault = match item.split_once('=') {
+                _ if item.contains("{{") || item.contains("${") => continue,
+                None => "missing '='",
+                Some(("", _)) => "empty key",
+                Some((_, "")) => "empty value",
+                Some(_) => continue,
+            };
+            let message = format!("invalid environment variable {}: {fault}", quote(item));
+            return Err(Invalid::new("environment", message));
+        }
+        Ok(())
+    }
+
+    pub(super) fn visit_texts<E>(
+        &mut self,
+        phase: Phase,
+        visit: &mut Visit<'_, E>,
+    ) -> Result<(), E> {
+        match phase {
+            Phase::Early => {
+                text("Path", &mut self.path, visit)?;
+                text("Timeout", &mut self.timeout, visit)?;
+                list("Subscribe", &mut self.subscribe, visit)
+            }
+            Phase::Deferred => {
+                text("Command", &mut self.command, visit)?;
+                text("Cwd", &mut self.cwd, visit)?;
+                list("Environment", &mut self.environment, visit)?;
+                text("Creates", &mut self.creates, visit)?;
+                text("OnlyIf", &mut self.onlyif, visit)?;
+                text("Unless", &mut self.unless, visit)
+            }
+        }
+    }
+
+    pub(super) fn redact(&mut self) {
+        for slot in [&mut self.command, &mut self.onlyif, &mut self.unless] {
+            if !slot.is_empty() {
+                *slot = REDACTED.into();
+            }
+        }
+        for item in &mut self.environment {
+            if let Some((key, _)) = item.split_once('=') {
+                *item = format!("{key}={REDACTED}");
+            }
+        }
+    }
+}

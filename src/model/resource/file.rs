@@ -1,0 +1,155 @@
+//! Files and directories: content, owner, group and mode at one path.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Common, Invalid, Phase, Visit, check_owner, check_path, is_false, text};
+use crate::model::secret::REDACTED;
+use crate::model::text::quote;
+
+/// What only files have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// Unset leaves the content alone; the empty text is a content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mode: String,
+    #[serde(skip_serializing_if = "is_false")]
+    pub force: bool,
+}
+
+/// The states a file can be asked to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileEnsure {
+    Present,
+    Absent,
+    Directory,
+}
+
+impl FileEnsure {
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "present" => Some(Self::Present),
+            "absent" => Some(Self::Absent),
+            "directory" => Some(Self::Directory),
+            _ => None,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Present => "present",
+            Self::Absent => "absent",
+            Self::Directory => "directory",
+        }
+    }
+}
+
+/// Returns the permission bits of an octal text such as `644`, `0644` or `0o644`.
+pub fn parse_mode(mode: &str) -> Result<u32, Invalid> {
+    let digits = mode
+        .strip_prefix("0o")
+        .or_else(|| mode.strip_prefix("0O"))
+        .unwrap_or(mode);
+    let bits = match u32::from_str_radix(digits, 8) {
+        Ok(bits) if !digits.starts_with('+') => bits,
+        _ => {
+            let message = format!(
+                "mode {} is not a valid octal number: invalid syntax",
+                quote(mode)
+            );
+            return Err(Invalid::new("mode", message));
+        }
+    };
+    if bits > 0o777 {
+        let message = format!("mode {} exceeds maximum value 0777", quote(mode));
+        return Err(Invalid::new("mode", message));
+    }
+    Ok(bits)
+}
+
+impl File {
+    /// Reports whether the content is managed, not only the attributes.
+    pub fn manages_content(&self) -> bool {
+        self.content.is_some() || !self.source.is_empty()
+    }
+
+    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+        let Some(ensure) = FileEnsure::parse(&common.ensure) else {
+            return Err(Invalid::new(
+                "ensure",
+                "invalid ensure value: must be one of \"present\", \"absent\" or \"directory\"",
+            ));
+        };
+        check_path(
+            "name",
+            &common.name,
+            "file path must be canonical",
+            "file path must be absolute",
+        )?;
+        if self.force {
+            if ensure != FileEnsure::Absent {
+                let message = format!(
+                    "'force: true' is only valid with 'ensure: absent', got 'ensure: {}'",
+                    common.ensure
+                );
+                return Err(Invalid::new("force", message));
+            }
+            if common.name == "/" {
+                return Err(Invalid::new(
+                    "force",
+                    "'force: true' cannot be used with the filesystem root",
+                ));
+            }
+        }
+        if self.content.is_some() && !self.source.is_empty() {
+            return Err(Invalid::new(
+                "source",
+                "'content' and 'source' are mutually exclusive",
+            ));
+        }
+        if ensure != FileEnsure::Absent {
+            check_owner(&self.owner, &self.group)?;
+            if self.mode.is_empty() {
+                return Err(Invalid::new("mode", "mode cannot be empty"));
+            }
+        }
+        if !self.mode.is_empty() {
+            parse_mode(&self.mode)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn visit_texts<E>(
+        &mut self,
+        phase: Phase,
+        visit: &mut Visit<'_, E>,
+    ) -> Result<(), E> {
+        match phase {
+            Phase::Early => {
+                text("Owner", &mut self.owner, visit)?;
+                text("Group", &mut self.group, visit)?;
+                text("Mode", &mut self.mode, visit)
+            }
+            Phase::Deferred => {
+                if let Some(content) = &mut self.content {
+                    text("Contents", content, visit)?;
+                }
+                text("Source", &mut self.source, visit)
+            }
+        }
+    }
+
+    pub(super) fn redact(&mut self) {
+        if let Some(content) = &mut self.content {
+            *content = REDACTED.into();
+        }
+    }
+}

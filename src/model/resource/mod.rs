@@ -1,0 +1,290 @@
+//! Resources as their authors ask for them: properties by type, with defaults, validation texts
+//! and the list of texts that may hold expressions.
+//!
+//! Knows nothing of the host: whether a provider exists or a path is there is asked elsewhere.
+//! Reading resources from documents is in [`decode`].
+
+mod apply;
+mod archive;
+mod common;
+pub mod decode;
+mod exec;
+mod file;
+mod package;
+mod scaffold;
+mod service;
+
+use serde::Serialize;
+
+pub use apply::Apply;
+pub use archive::{Archive, ArchiveKind};
+pub use common::{Common, Control};
+pub use exec::Exec;
+pub use file::{File, FileEnsure, parse_mode};
+pub use package::Package;
+pub use scaffold::{Engine, Scaffold};
+pub use service::Service;
+
+use super::id::TypeName;
+use super::registration::Port;
+use super::value::Value;
+
+/// Why a property is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Invalid {
+    /// The property at fault, so that a reader can find its line.
+    pub property: &'static str,
+    pub message: String,
+}
+
+impl Invalid {
+    pub fn new(property: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            property,
+            message: message.into(),
+        }
+    }
+}
+
+/// One managed thing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Resource {
+    #[serde(flatten)]
+    pub common: Common,
+    #[serde(flatten)]
+    pub properties: Properties,
+}
+
+/// The properties that only one type has.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Properties {
+    Apply(Apply),
+    Archive(Archive),
+    Exec(Exec),
+    File(File),
+    Package(Package),
+    Scaffold(Scaffold),
+    Service(Service),
+}
+
+impl Properties {
+    pub fn type_name(&self) -> TypeName {
+        match self {
+            Self::Apply(_) => TypeName::Apply,
+            Self::Archive(_) => TypeName::Archive,
+            Self::Exec(_) => TypeName::Exec,
+            Self::File(_) => TypeName::File,
+            Self::Package(_) => TypeName::Package,
+            Self::Scaffold(_) => TypeName::Scaffold,
+            Self::Service(_) => TypeName::Service,
+        }
+    }
+}
+
+/// When the expressions of a text are resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// When the resource is read.
+    Early,
+    /// Just before the resource is applied, after its control gate.
+    Deferred,
+}
+
+/// A place in a resource that may hold expressions.
+pub enum Slot<'a> {
+    /// Becomes text.
+    Text(&'a mut String),
+    /// Free data: every text in it becomes a typed value; with `keys`, top-level keys too.
+    Data { value: &'a mut Value, keys: bool },
+    /// Becomes a number.
+    Port(&'a mut Port),
+}
+
+/// Takes one slot: the field's name as errors show it, a suffix such as `[2]`, and the place.
+pub type Visit<'v, E> = dyn FnMut(&str, &str, Slot<'_>) -> Result<(), E> + 'v;
+
+impl Resource {
+    /// Wraps properties with nothing but a name and a wanted state.
+    pub fn new(name: impl Into<String>, ensure: impl Into<String>, properties: Properties) -> Self {
+        Self {
+            common: Common {
+                name: name.into(),
+                ensure: ensure.into(),
+                ..Common::default()
+            },
+            properties,
+        }
+    }
+
+    pub fn type_name(&self) -> TypeName {
+        self.properties.type_name()
+    }
+
+    /// Returns `type#name`, the way people speak of this resource.
+    pub fn label(&self) -> String {
+        format!("{}#{}", self.type_name(), self.common.name)
+    }
+
+    /// Returns the references whose change refreshes this resource.
+    pub fn subscribe(&self) -> &[String] {
+        match &self.properties {
+            Properties::Service(service) => &service.subscribe,
+            Properties::Exec(exec) => &exec.subscribe,
+            _ => &[],
+        }
+    }
+
+    /// Fills defaults in and validates; the first fault wins, in upstream's order.
+    pub fn complete(&mut self) -> Result<(), Invalid> {
+        let Self { common, properties } = self;
+        if common.ensure.is_empty() {
+            common.ensure = match properties {
+                Properties::Service(_) => "running".into(),
+                Properties::Exec(_) | Properties::Apply(_) => "present".into(),
+                _ => String::new(),
+            };
+        }
+        common.complete()?;
+        match properties {
+            Properties::Apply(apply) => apply.validate(common),
+            Properties::Archive(archive) => archive.validate(common),
+            Properties::Exec(exec) => exec.validate(common),
+            Properties::File(file) => file.validate(common),
+            Properties::Package(package) => package.validate(common),
+            Properties::Scaffold(scaffold) => scaffold.complete(common),
+            Properties::Service(service) => service.validate(common),
+        }
+    }
+
+    /// Hands every text of a phase that may hold expressions to `visit`.
+    pub fn visit_texts<E>(&mut self, phase: Phase, visit: &mut Visit<'_, E>) -> Result<(), E> {
+        if phase == Phase::Early {
+            self.common.visit_texts(visit)?;
+        }
+        match (&mut self.properties, phase) {
+            (Properties::File(file), phase) => file.visit_texts(phase, visit),
+            (Properties::Exec(exec), phase) => exec.visit_texts(phase, visit),
+            (_, Phase::Deferred) => Ok(()),
+            (Properties::Apply(apply), _) => apply.visit_texts(visit),
+            (Properties::Archive(archive), _) => archive.visit_texts(visit),
+            (Properties::Scaffold(scaffold), _) => scaffold.visit_texts(visit),
+            (Properties::Service(service), _) => list("Subscribe", &mut service.subscribe, visit),
+            (Properties::Package(_), _) => Ok(()),
+        }
+    }
+
+    /// Returns the resource as events may show it: what is marked sensitive is gone.
+    pub fn shown(&self) -> Self {
+        let mut shown = self.clone();
+        if shown.common.sensitive {
+            match &mut shown.properties {
+                Properties::File(file) => file.redact(),
+                Properties::Exec(exec) => exec.redact(),
+                Properties::Apply(apply) => apply.redact(),
+                Properties::Scaffold(scaffold) => scaffold.redact(),
+                Properties::Archive(_) | Properties::Package(_) | Properties::Service(_) => {}
+            }
+        }
+        shown
+    }
+}
+
+/// Visits one text.
+fn text<E>(field: &str, text: &mut String, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    visit(field, "", Slot::Text(text))
+}
+
+/// Visits every text of a list.
+fn list<E>(field: &str, texts: &mut [String], visit: &mut Visit<'_, E>) -> Result<(), E> {
+    for (index, text) in texts.iter_mut().enumerate() {
+        visit(field, &format!("[{index}]"), Slot::Text(text))?;
+    }
+    Ok(())
+}
+
+/// Serde helper: leaves false out.
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Refuses a path that is not clean or not absolute.
+fn check_path(
+    property: &'static str,
+    path: &str,
+    not_clean: &str,
+    not_absolute: &str,
+) -> Result<(), Invalid> {
+    if super::text::clean_path(path) != path {
+        return Err(Invalid::new(property, not_clean));
+    }
+    if !path.starts_with('/') {
+        return Err(Invalid::new(property, not_absolute));
+    }
+    Ok(())
+}
+
+/// Refuses empty owners and groups.
+fn check_owner(owner: &str, group: &str) -> Result<(), Invalid> {
+    if owner.is_empty() {
+        return Err(Invalid::new("owner", "owner cannot be empty"));
+    }
+    if group.is_empty() {
+        return Err(Invalid::new("group", "group cannot be empty"));
+    }
+    Ok(())
+}
+
+/// Characters that no package or service name and no version may hold.
+fn is_dangerous(c: char) -> bool {
+    matches!(
+        c,
+        ';' | '&'
+            | '|'
+            | '$'
+            | '`'
+            | '('
+            | ')'
+            | '['
+            | ']'
+            | '{'
+            | '}'
+            | '<'
+            | '>'
+            | '*'
+            | '?'
+            | '\''
+            | '"'
+            | '\\'
+            | '!'
+            | '\n'
+            | '\t'
+            | '\r'
+    )
+}
+
+/// Refuses names that a package manager or systemctl could take for something else.
+fn check_word(what: &str, name: &str) -> Result<(), Invalid> {
+    let quoted = || super::text::quote(name);
+    if name.contains(is_dangerous) {
+        let message = format!("{what} name contains dangerous characters: {}", quoted());
+        return Err(Invalid::new("name", message));
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._+:~-".contains(c);
+    if !name.chars().all(allowed) {
+        let message = format!(
+            "{what} name contains invalid characters: {} (allowed: alphanumeric, ._+:~-)",
+            quoted()
+        );
+        return Err(Invalid::new("name", message));
+    }
+    if name.starts_with('-') {
+        let message = format!("{what} name must not start with a hyphen: {}", quoted());
+        return Err(Invalid::new("name", message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+//! Services: running or stopped, and apart from that enabled or not.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Common, Invalid, check_word, is_false};
+use crate::model::id::Reference;
+use crate::model::text::quote;
+
+/// What only services have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Service {
+    /// Unset leaves the boot setting alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable: Option<bool>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subscribe: Vec<String>,
+    /// Ours: a refresh reloads instead of restarting, where the unit can.
+    #[serde(skip_serializing_if = "is_false")]
+    pub reload: bool,
+}
+
+impl Service {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+        if !matches!(common.ensure.as_str(), "running" | "stopped") {
+            let message = format!(
+                "invalid ensure value: invalid ensure property {} expects \"running\" or \"stopped\"",
+                quote(&common.ensure)
+            );
+            return Err(Invalid::new("ensure", message));
+        }
+        check_word("service", &common.name)?;
+        if self
+            .subscribe
+            .iter()
+            .any(|item| Reference::parse(item).is_none())
+        {
+            return Err(Invalid::new("subscribe", "invalid subscribe format"));
+        }
+        Ok(())
+    }
+}

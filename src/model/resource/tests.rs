@@ -1,0 +1,506 @@
+use super::decode::{property_names, resources};
+use super::*;
+use crate::model::document::parse;
+use crate::model::json;
+
+fn read(type_name: TypeName, text: &str) -> Vec<Resource> {
+    let node = parse(text).unwrap();
+    let declared = resources(type_name, &node).unwrap();
+    declared.into_iter().map(|item| item.resource).collect()
+}
+
+fn read_error(type_name: TypeName, text: &str) -> String {
+    let node = parse(text).unwrap();
+    resources(type_name, &node).unwrap_err().to_string()
+}
+
+fn fault(type_name: TypeName, text: &str) -> String {
+    let mut all = read(type_name, text);
+    all.remove(0).complete().unwrap_err().to_string()
+}
+
+fn file(resource: &Resource) -> &File {
+    match &resource.properties {
+        Properties::File(file) => file,
+        other => panic!("not a file: {other:?}"),
+    }
+}
+
+#[test]
+fn string_properties_keep_the_authors_text() {
+    let all = read(TypeName::Package, "{name: zsh, ensure: 5.10}");
+    assert_eq!(all[0].common.ensure, "5.10");
+    let all = read(
+        TypeName::File,
+        "name: /a\nmode: 0644\nowner: 0\ncontent: 1.0",
+    );
+    assert_eq!(file(&all[0]).mode, "0644");
+    assert_eq!(file(&all[0]).owner, "0");
+    assert_eq!(file(&all[0]).content.as_deref(), Some("1.0"));
+}
+
+#[test]
+fn a_list_names_its_resources_by_key_in_order() {
+    let all = read(
+        TypeName::File,
+        "- /b: {ensure: absent, name: ignored}\n- /a: {ensure: absent}\n",
+    );
+    let names: Vec<_> = all.iter().map(|r| r.common.name.as_str()).collect();
+    assert_eq!(names, ["/b", "/a"]);
+}
+
+#[test]
+fn defaults_apply_to_every_entry_wherever_they_stand() {
+    let all = read(
+        TypeName::File,
+        "- /first:\n- defaults: {ensure: present, owner: root, mode: '0600'}\n- /second: {mode: '0644'}\n- /third: {}\n",
+    );
+    assert_eq!(all.len(), 3);
+    assert_eq!(all[0].common.ensure, "present");
+    assert_eq!(file(&all[0]).mode, "0600");
+    assert_eq!(file(&all[1]).mode, "0644");
+    assert_eq!(file(&all[2]).owner, "root");
+}
+
+#[test]
+fn an_explicit_null_keeps_a_default_but_clears_content() {
+    let all = read(
+        TypeName::File,
+        "- defaults: {owner: root, content: hello}\n- /a: {owner: null, content: null}\n",
+    );
+    assert_eq!(file(&all[0]).owner, "root");
+    assert_eq!(file(&all[0]).content, None);
+}
+
+#[test]
+fn control_merges_with_its_default_by_field() {
+    let all = read(
+        TypeName::File,
+        "- defaults: {control: {if: 'true', unless: 'false'}}\n- /a: {control: {unless: 'Data.x'}}\n- /b: {control: null}\n",
+    );
+    let control = all[0].common.control.clone().unwrap();
+    assert_eq!(
+        (control.manage_if.as_str(), control.unless.as_str()),
+        ("true", "Data.x")
+    );
+    assert_eq!(all[1].common.control, None);
+}
+
+#[test]
+fn a_merged_key_loses_to_the_entrys_own() {
+    let text = "- defaults: &base {owner: root, mode: '0644'}\n- /a: {<<: *base, mode: '0600'}\n";
+    let all = read(TypeName::File, text);
+    assert_eq!(file(&all[0]).mode, "0600");
+    assert_eq!(file(&all[0]).owner, "root");
+}
+
+#[test]
+fn list_shapes_that_cannot_be_meant_are_refused() {
+    for (text, error) in [
+        (
+            "- {a: {}, b: {}}",
+            "line 1 column 3: multiple resource names found in package resource",
+        ),
+        (
+            "- defaults: {}\n- defaults: {}",
+            "line 2 column 3: multiple defaults found in package resource",
+        ),
+        ("[]", "sequence was used where mapping is expected"),
+        (
+            "null",
+            "line 1 column 1: null was used where mapping is expected",
+        ),
+    ] {
+        assert_eq!(read_error(TypeName::File, text), error);
+    }
+}
+
+#[test]
+fn an_unknown_property_is_an_error_that_suggests_the_nearest() {
+    assert_eq!(
+        read_error(TypeName::Exec, "name: x\nrefresh_only: true"),
+        "line 2 column 1: unknown property \"refresh_only\", did you mean \"refreshonly\"?"
+    );
+    assert_eq!(
+        read_error(TypeName::File, "- /a:\n    ensrue: present"),
+        "line 2 column 5: unknown property \"ensrue\", did you mean \"ensure\"?"
+    );
+    assert_eq!(
+        read_error(TypeName::File, "name: /a\ncontrol: {unles: x}"),
+        "line 2 column 11: unknown property \"unles\", did you mean \"unless\"?"
+    );
+}
+
+#[test]
+fn a_wrong_kind_is_an_error_that_names_the_property_and_place() {
+    assert_eq!(
+        read_error(TypeName::Exec, "name: x\nreturns: {a: 1}"),
+        "line 2 column 10: property \"returns\": expected a sequence, found map"
+    );
+    assert_eq!(
+        read_error(TypeName::File, "name: /a\ncontent: [x]"),
+        "line 2 column 10: property \"content\": expected text, found a sequence"
+    );
+}
+
+#[test]
+fn properties_serialize_in_upstreams_order_with_empty_ones_left_out() {
+    let all = read(
+        TypeName::File,
+        r#"{"name":"/srv/motd","ensure":"present","content":"hi\n","owner":"root","group":"root","mode":"0644"}"#,
+    );
+    assert_eq!(
+        json::compact(&all[0]).unwrap(),
+        r#"{"name":"/srv/motd","ensure":"present","content":"hi\n","owner":"root","group":"root","mode":"0644"}"#
+    );
+    let all = read(TypeName::Exec, "name: /bin/true");
+    assert_eq!(
+        json::compact(&all[0]).unwrap(),
+        r#"{"name":"/bin/true","command":""}"#
+    );
+    let all = read(TypeName::Apply, "name: child.yaml");
+    assert_eq!(
+        json::compact(&all[0]).unwrap(),
+        r#"{"name":"child.yaml","allow_apply":true}"#
+    );
+}
+
+#[test]
+fn secrets_are_redacted_wherever_a_resource_is_shown() {
+    let all = read(
+        TypeName::Archive,
+        "name: /a.zip\nurl: https://u:pw@h/a.zip\npassword: pw\nheaders: {X-Token: abc}",
+    );
+    let shown = json::compact(&all[0].shown()).unwrap();
+    assert!(!shown.contains("pw") && !shown.contains("abc"), "{shown}");
+    let all = read(TypeName::File, "name: /a\ncontent: hush\nsensitive: true");
+    let shown = json::compact(&all[0].shown()).unwrap();
+    assert!(
+        !shown.contains("hush") && shown.contains("REDACTED"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn common_faults_come_first_and_in_order() {
+    for (text, error) in [
+        ("ensure: present", "name is required"),
+        ("name: x", "ensure is required"),
+        (
+            "{name: x, ensure: present, require: [foo]}",
+            "invalid require properties",
+        ),
+    ] {
+        assert_eq!(fault(TypeName::Package, text), error);
+    }
+    for require in ["'#x'", "'type#'", "'file#/a#b'"] {
+        let text = format!("{{name: x, ensure: present, require: [{require}]}}");
+        read(TypeName::Package, &text)[0]
+            .clone()
+            .complete()
+            .unwrap();
+    }
+}
+
+#[test]
+fn package_names_and_versions_are_checked() {
+    for name in [
+        "python3.11",
+        "g++",
+        "gcc-c++",
+        "lib_name",
+        "package:1.0",
+        "package~test",
+    ] {
+        let package = Properties::Package(Package {});
+        Resource::new(name, "present", package).complete().unwrap();
+    }
+    let fault = |name: &str, ensure: &str| {
+        let package = Properties::Package(Package {});
+        Resource::new(name, ensure, package)
+            .complete()
+            .unwrap_err()
+            .to_string()
+    };
+    for name in [
+        "a; b", "a | b", "a & b", "a$B", "a`b`", "a'b", "a(b)", "a[b]", "a*", "a?", "a > b",
+        "a\\b", "a\nb", "a\tb",
+    ] {
+        assert!(
+            fault(name, "present").starts_with("package name contains dangerous characters: \""),
+            "{name}"
+        );
+    }
+    for name in ["a b", " a", "a ", "a@b"] {
+        assert_eq!(
+            fault(name, "present"),
+            format!(
+                "package name contains invalid characters: \"{name}\" (allowed: alphanumeric, ._+:~-)"
+            )
+        );
+    }
+    for ensure in ["1.2.3; rm", "1.2.3$(x)"] {
+        assert_eq!(
+            fault("a", ensure),
+            format!("package version/ensure contains dangerous characters: \"{ensure}\"")
+        );
+    }
+    assert!(fault("-rf", "present").contains("must not start with a hyphen"));
+    assert!(fault("a", "-1").contains("must not start with a hyphen"));
+}
+
+#[test]
+fn service_faults_have_their_texts() {
+    for (text, error) in [
+        (
+            "{name: a, ensure: present}",
+            "invalid ensure value: invalid ensure property \"present\" expects \"running\" or \"stopped\"",
+        ),
+        (
+            "{name: a, subscribe: ['file:/x']}",
+            "invalid subscribe format",
+        ),
+        ("{name: a, subscribe: ['']}", "invalid subscribe format"),
+        (
+            "{name: a@b}",
+            "service name contains invalid characters: \"a@b\" (allowed: alphanumeric, ._+:~-)",
+        ),
+    ] {
+        assert_eq!(fault(TypeName::Service, text), error);
+    }
+    let mut service = read(TypeName::Service, "name: a").remove(0);
+    service.complete().unwrap();
+    assert_eq!(service.common.ensure, "running");
+}
+
+#[test]
+fn file_faults_have_their_texts_in_order() {
+    for (text, error) in [
+        (
+            "{name: /a, ensure: latest}",
+            "invalid ensure value: must be one of \"present\", \"absent\" or \"directory\"",
+        ),
+        (
+            "{name: /a/../b, ensure: present}",
+            "file path must be canonical",
+        ),
+        ("{name: a/b, ensure: present}", "file path must be absolute"),
+        (
+            "{name: /a, ensure: present, force: true}",
+            "'force: true' is only valid with 'ensure: absent', got 'ensure: present'",
+        ),
+        (
+            "{name: /, ensure: absent, force: true}",
+            "'force: true' cannot be used with the filesystem root",
+        ),
+        (
+            "{name: /a, ensure: present, content: '', source: /b}",
+            "'content' and 'source' are mutually exclusive",
+        ),
+        ("{name: /a, ensure: present}", "owner cannot be empty"),
+        (
+            "{name: /a, ensure: present, owner: r}",
+            "group cannot be empty",
+        ),
+        (
+            "{name: /a, ensure: present, owner: r, group: r}",
+            "mode cannot be empty",
+        ),
+        (
+            "{name: /a, ensure: absent, mode: invalid}",
+            "mode \"invalid\" is not a valid octal number: invalid syntax",
+        ),
+        (
+            "{name: /a, ensure: present, owner: r, group: r, mode: '1777'}",
+            "mode \"1777\" exceeds maximum value 0777",
+        ),
+    ] {
+        assert_eq!(fault(TypeName::File, text), error);
+    }
+    read(TypeName::File, "{name: '/with space', ensure: absent}")[0]
+        .clone()
+        .complete()
+        .unwrap();
+}
+
+#[test]
+fn every_octal_spelling_of_a_mode_is_the_same_mode() {
+    for mode in ["0644", "644", "0o644", "0O644"] {
+        assert_eq!(parse_mode(mode).unwrap(), 0o644);
+    }
+}
+
+#[test]
+fn exec_faults_have_their_texts_in_order() {
+    for (text, error) in [
+        ("{name: x, timeout: invalid}", "invalid duration"),
+        (
+            "{name: \"'unterminated\"}",
+            "Unterminated single-quoted string",
+        ),
+        ("{name: ' '}", "invalid command"),
+        (
+            "{name: x, subscribe: [foo]}",
+            "invalid subscribe format foo",
+        ),
+        (
+            "{name: x, path: '/bin:'}",
+            "invalid path: empty directory in path",
+        ),
+        (
+            "{name: x, path: 'a:b'}",
+            "invalid path: \"a\" is not an absolute path",
+        ),
+        (
+            "{name: x, environment: [FOO]}",
+            "invalid environment variable \"FOO\": missing '='",
+        ),
+        (
+            "{name: x, environment: ['=v']}",
+            "invalid environment variable \"=v\": empty key",
+        ),
+        (
+            "{name: x, environment: ['FOO=']}",
+            "invalid environment variable \"FOO=\": empty value",
+        ),
+    ] {
+        assert_eq!(fault(TypeName::Exec, text), error);
+    }
+}
+
+#[test]
+fn an_exec_name_is_only_a_command_line_when_it_is_used_as_one() {
+    for text in [
+        "{name: \"don't panic\", command: /bin/true}",
+        "{name: \"echo don't\", provider: shell}",
+        "{name: x, subscribe: ['file#/a#b']}",
+        "{name: x, environment: ['FOO=a=b']}",
+    ] {
+        read(TypeName::Exec, text)[0].clone().complete().unwrap();
+    }
+}
+
+#[test]
+fn archive_faults_have_their_texts_in_order() {
+    let archive = |rest: &str| format!("{{ensure: present, {rest}}}");
+    for (rest, error) in [
+        ("name: /a.zip", "url cannot be empty"),
+        (
+            "name: /a.zip, url: example.net/a.zip",
+            "url must be absolute (include scheme like http:// or https://)",
+        ),
+        (
+            "name: /a.zip, url: 'https://example.net'",
+            "url must have a filename in the path",
+        ),
+        (
+            "name: /a.zip, url: 'https://h/a.tar.xz'",
+            "url filename must end in .zip, .tar.gz, .tgz, or .tar",
+        ),
+        (
+            "name: /a.exe, url: 'https://h/a.zip'",
+            "name must end in .zip, .tar.gz, .tgz, or .tar",
+        ),
+        (
+            "name: /a.zip, url: 'https://h/a.tar.gz'",
+            "url and name must have the same archive type: url is tar.gz, name is zip",
+        ),
+        (
+            "name: /a.zip, url: 'https://h/a.zip', cleanup: true",
+            "cleanup requires extract_parent to be set",
+        ),
+        (
+            "name: /a.zip, url: 'https://h/a.zip', cleanup: true, extract_parent: /x",
+            "cleanup requires creates to be set",
+        ),
+        (
+            "name: a.zip, url: 'https://h/a.zip'",
+            "file path must be absolute",
+        ),
+        (
+            "name: /a.zip, url: 'https://h/a.zip', creates: x",
+            "creates path must be absolute",
+        ),
+        (
+            "name: /a.zip, url: 'https://h/a.zip', extract_parent: x",
+            "extract_parent path must be absolute",
+        ),
+        (
+            "name: /a.zip, url: 'https://h/a.zip'",
+            "owner cannot be empty",
+        ),
+    ] {
+        assert_eq!(fault(TypeName::Archive, &archive(rest)), error);
+    }
+    for rest in [
+        "name: /A.TGZ, url: 'https://h/a.tar.gz?x=1', owner: r, group: r",
+        "name: /a.tar, url: 'https://h/a.tar', owner: r, group: r",
+    ] {
+        read(TypeName::Archive, &archive(rest))[0]
+            .clone()
+            .complete()
+            .unwrap();
+    }
+}
+
+#[test]
+fn scaffold_defaults_to_jet_and_fills_its_delimiters() {
+    let mut scaffold = read(TypeName::Scaffold, "{name: /t, ensure: present, source: s}").remove(0);
+    scaffold.complete().unwrap();
+    assert_eq!(
+        json::compact(&scaffold).unwrap(),
+        r#"{"name":"/t","ensure":"present","source":"s","left_delimiter":"[[","right_delimiter":"]]","engine":"jet"}"#
+    );
+}
+
+#[test]
+fn scaffold_and_apply_faults_have_their_texts() {
+    for (type_name, text, error) in [
+        (
+            TypeName::Scaffold,
+            "{name: t, ensure: present}",
+            "name must be an absolute path",
+        ),
+        (
+            TypeName::Scaffold,
+            "{name: /t/, ensure: present}",
+            "name must be a canonical path",
+        ),
+        (
+            TypeName::Scaffold,
+            "{name: /t, ensure: present}",
+            "source cannot be empty",
+        ),
+        (
+            TypeName::Scaffold,
+            "{name: /t, ensure: present, source: s, post: [{'': x}]}",
+            "post keys cannot be empty",
+        ),
+        (
+            TypeName::Scaffold,
+            "{name: /t, ensure: present, source: s, post: [{'*.go': ''}]}",
+            "post value for key \"*.go\" cannot be empty",
+        ),
+        (
+            TypeName::Apply,
+            "name: 'https://h/m.yaml'",
+            "name must be a file path, not a URL",
+        ),
+        (
+            TypeName::Apply,
+            "{name: m, ensure: absent}",
+            "invalid ensure value: must be \"present\"",
+        ),
+    ] {
+        assert_eq!(fault(type_name, text), error);
+    }
+}
+
+#[test]
+fn every_type_names_its_properties() {
+    for type_name in TypeName::ALL {
+        let names = property_names(type_name);
+        assert!(names.contains(&"name") && names.contains(&"health_checks"));
+    }
+    assert!(property_names(TypeName::Exec).contains(&"refreshonly"));
+}

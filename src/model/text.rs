@@ -1,0 +1,411 @@
+//! Small texts that Go programs write in one fixed way: quoted strings, durations, timestamps,
+//! clean paths, shell words.
+
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset, SecondsFormat, TimeZone, Utc};
+
+/// Quotes a text as Go's `%q` does.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            '\x07' => out.push_str("\\a"),
+            '\x08' => out.push_str("\\b"),
+            '\x0b' => out.push_str("\\v"),
+            '\x0c' => out.push_str("\\f"),
+            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Returns the shortest path that means the same, by its text alone.
+pub fn clean_path(path: &str) -> String {
+    let rooted = path.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => match parts.last() {
+                Some(&last) if last != ".." => {
+                    parts.pop();
+                }
+                _ if rooted => {}
+                _ => parts.push(".."),
+            },
+            part => parts.push(part),
+        }
+    }
+    let joined = parts.join("/");
+    match (rooted, joined.is_empty()) {
+        (true, _) => format!("/{joined}"),
+        (false, true) => ".".into(),
+        (false, false) => joined,
+    }
+}
+
+/// Returns the scheme of a text that is a URL, and what follows its colon.
+pub fn url_scheme(text: &str) -> Option<(&str, &str)> {
+    text.split_once(':').filter(|(scheme, _)| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    })
+}
+
+/// Why a duration can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    #[error("invalid duration")]
+    Invalid,
+    #[error("invalid duration: invalid unit {0}")]
+    Unit(String),
+}
+
+const NANOS_PER_HOUR: f64 = 3.6e12;
+
+/// Parses a duration such as `90s`, `1h30m` or `2w`; returns nanoseconds, which may be negative.
+///
+/// All `<number><unit>` matches are summed and other characters are ignored, as upstream does;
+/// days and longer are cut to whole hours.
+pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
+    let text = text.trim();
+    if text == "0" {
+        return Ok(0);
+    }
+    let mut total = 0.0;
+    let mut negative = None;
+    let mut rest = text;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit() || c == '.') {
+        let (before, from) = rest.split_at(start);
+        let digits = from.len()
+            - from
+                .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
+                .len();
+        let (number, after) = from.split_at(digits);
+        let letters = after.len()
+            - after
+                .trim_start_matches(|c: char| c.is_ascii_alphabetic())
+                .len();
+        let (unit, tail) = after.split_at(letters);
+        rest = tail;
+        if unit.is_empty() {
+            continue;
+        }
+        negative.get_or_insert(before.ends_with('-'));
+        let number: f64 = number.parse().map_err(|_| DurationError::Invalid)?;
+        total += nanos(number, unit)?;
+    }
+    let sign = match negative {
+        None => return Err(DurationError::Invalid),
+        Some(true) => -1.0,
+        Some(false) => 1.0,
+    };
+    // A float beyond i64 saturates: centuries of waiting are all the same.
+    Ok((sign * total) as i64)
+}
+
+fn nanos(number: f64, unit: &str) -> Result<f64, DurationError> {
+    let hours = |each: f64| (number * each).trunc() * NANOS_PER_HOUR;
+    Ok(match unit {
+        "ns" => number,
+        "us" | "µs" => number * 1e3,
+        "ms" => number * 1e6,
+        "s" => number * 1e9,
+        "m" => number * 6e10,
+        "h" => number * NANOS_PER_HOUR,
+        "d" | "D" => hours(24.0),
+        "w" | "W" => hours(7.0 * 24.0),
+        "M" => hours(30.0 * 24.0),
+        "y" | "Y" => hours(365.0 * 24.0),
+        other => return Err(DurationError::Unit(other.into())),
+    })
+}
+
+/// Parses a duration that can be waited for; a negative one counts as none.
+pub fn parse_wait(text: &str) -> Result<Duration, DurationError> {
+    let nanos = parse_duration(text)?;
+    Ok(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
+}
+
+/// Prints a duration in Go's form: `0s`, `24.6µs`, `250ms`, `1.5s`, `5m0s`, `1h0m3.2s`.
+pub fn go_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let decimal = |whole: u128, fraction: u128, width: usize, unit: &str| {
+        let digits = format!("{fraction:0width$}");
+        match digits.trim_end_matches('0') {
+            "" => format!("{whole}{unit}"),
+            digits => format!("{whole}.{digits}{unit}"),
+        }
+    };
+    match nanos {
+        0 => "0s".into(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => decimal(nanos / 1_000, nanos % 1_000, 3, "µs"),
+        1_000_000..1_000_000_000 => decimal(nanos / 1_000_000, nanos % 1_000_000, 6, "ms"),
+        _ => {
+            let seconds = nanos / 1_000_000_000;
+            let tail = decimal(seconds % 60, nanos % 1_000_000_000, 9, "s");
+            match (seconds / 3600, seconds / 60 % 60) {
+                (0, 0) => tail,
+                (0, minutes) => format!("{minutes}m{tail}"),
+                (hours, minutes) => format!("{hours}h{minutes}m{tail}"),
+            }
+        }
+    }
+}
+
+/// Prints a time as RFC 3339 with as many fraction digits as it has, as Go does.
+pub fn go_time<Z: TimeZone>(time: &DateTime<Z>) -> String
+where
+    Z::Offset: std::fmt::Display,
+{
+    let text = time.to_rfc3339_opts(SecondsFormat::Nanos, true);
+    let Some((seconds, rest)) = text.split_once('.') else {
+        return text;
+    };
+    let zone = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    let fraction = rest
+        .strip_suffix(zone)
+        .unwrap_or(rest)
+        .trim_end_matches('0');
+    if fraction.is_empty() {
+        format!("{seconds}{zone}")
+    } else {
+        format!("{seconds}.{fraction}{zone}")
+    }
+}
+
+/// Serializes UTC times as [`go_time`] prints them.
+pub mod timestamp {
+    use super::{DateTime, Utc, go_time};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &DateTime<Utc>, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&go_time(time))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<DateTime<Utc>, D::Error> {
+        let text = String::deserialize(from)?;
+        DateTime::parse_from_rfc3339(&text)
+            .map(|time| time.to_utc())
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// Go's zero time, which stands for "never".
+pub const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
+
+/// Serializes a file's time with its zone; an absent one as Go's zero time.
+pub mod mtime {
+    use super::{DateTime, FixedOffset, ZERO_TIME, go_time};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(
+        time: &Option<DateTime<FixedOffset>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => to.serialize_str(&go_time(time)),
+            None => to.serialize_str(ZERO_TIME),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<DateTime<FixedOffset>>, D::Error> {
+        let text = String::deserialize(from)?;
+        if text == ZERO_TIME {
+            return Ok(None);
+        }
+        DateTime::parse_from_rfc3339(&text)
+            .map(Some)
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// Serializes durations as integer nanoseconds.
+pub mod nanoseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let nanos = i64::deserialize(from)?;
+        Ok(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
+    }
+}
+
+/// Why a command line can't be split into words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SplitError {
+    #[error("Unterminated single-quoted string")]
+    SingleQuote,
+    #[error("Unterminated double-quoted string")]
+    DoubleQuote,
+    #[error("Unterminated backslash-escape")]
+    Backslash,
+}
+
+/// Splits a command line into words with shell quoting; nothing is expanded.
+pub fn split_words(line: &str) -> Result<Vec<String>, SplitError> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            ' ' | '\t' | '\n' => words.extend(word.take()),
+            '\'' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match chars.next().ok_or(SplitError::SingleQuote)? {
+                        '\'' => break,
+                        c => word.push(c),
+                    }
+                }
+            }
+            '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match chars.next().ok_or(SplitError::DoubleQuote)? {
+                        '"' => break,
+                        '\\' => match chars.next().ok_or(SplitError::DoubleQuote)? {
+                            '\n' => {}
+                            c @ ('$' | '`' | '"' | '\\') => word.push(c),
+                            c => word.extend(['\\', c]),
+                        },
+                        c => word.push(c),
+                    }
+                }
+            }
+            '\\' => match chars.next().ok_or(SplitError::Backslash)? {
+                '\n' => {}
+                c => word.get_or_insert_default().push(c),
+            },
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_sum_their_parts_and_know_long_units() {
+        let hour = 3_600_000_000_000;
+        for (text, nanos) in [
+            ("0", 0),
+            ("1h30m", hour + hour / 2),
+            ("1d", 24 * hour),
+            ("1w", 7 * 24 * hour),
+            ("1M", 30 * 24 * hour),
+            ("1y", 365 * 24 * hour),
+            ("-1s", -1_000_000_000),
+            (" 250ms ", 250_000_000),
+            ("1.5s", 1_500_000_000),
+        ] {
+            assert_eq!(parse_duration(text), Ok(nanos), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_without_a_number_and_unit_is_refused() {
+        assert_eq!(parse_duration("invalid"), Err(DurationError::Invalid));
+        assert_eq!(parse_duration(""), Err(DurationError::Invalid));
+        assert_eq!(parse_duration("5"), Err(DurationError::Invalid));
+        assert_eq!(
+            parse_duration("5x").unwrap_err().to_string(),
+            "invalid duration: invalid unit x"
+        );
+    }
+
+    #[test]
+    fn durations_print_in_the_form_of_go() {
+        for (nanos, text) in [
+            (0, "0s"),
+            (999, "999ns"),
+            (24_600, "24.6µs"),
+            (250_000_000, "250ms"),
+            (1_500_000_000, "1.5s"),
+            (300_000_000_000, "5m0s"),
+            (3_603_200_000_000, "1h0m3.2s"),
+        ] {
+            assert_eq!(go_duration(Duration::from_nanos(nanos)), text);
+        }
+    }
+
+    #[test]
+    fn times_lose_their_trailing_zeros() {
+        let time = |text| DateTime::parse_from_rfc3339(text).unwrap().to_utc();
+        assert_eq!(
+            go_time(&time("2026-05-01T09:08:07.120Z")),
+            "2026-05-01T09:08:07.12Z"
+        );
+        assert_eq!(
+            go_time(&time("2026-05-01T09:08:07Z")),
+            "2026-05-01T09:08:07Z"
+        );
+        let zoned = DateTime::parse_from_rfc3339("2026-05-01T09:08:07.5+02:00").unwrap();
+        assert_eq!(go_time(&zoned), "2026-05-01T09:08:07.5+02:00");
+    }
+
+    #[test]
+    fn paths_are_cleaned_by_their_text() {
+        for (path, clean) in [
+            ("/a/../b", "/b"),
+            ("/a/./b/", "/a/b"),
+            ("a/b", "a/b"),
+            ("", "."),
+            ("/..", "/"),
+            ("../x", "../x"),
+            ("a/../../b", "../b"),
+            ("/with space", "/with space"),
+        ] {
+            assert_eq!(clean_path(path), clean);
+        }
+    }
+
+    #[test]
+    fn words_follow_shell_quoting() {
+        for (line, words) in [
+            ("echo hello  world", vec!["echo", "hello", "world"]),
+            ("echo 'a b' \"c d\"", vec!["echo", "a b", "c d"]),
+            ("echo hello\\ world", vec!["echo", "hello world"]),
+            ("echo \"it's\" ''", vec!["echo", "it's", ""]),
+            (r#""a\"b" "\n" "\$x""#, vec!["a\"b", "\\n", "$x"]),
+            ("a\\\nb", vec!["ab"]),
+            ("", vec![]),
+        ] {
+            assert_eq!(split_words(line).unwrap(), words, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_open_quote_is_named() {
+        for (line, text) in [
+            ("'unterminated", "Unterminated single-quoted string"),
+            ("\"open", "Unterminated double-quoted string"),
+            ("end\\", "Unterminated backslash-escape"),
+        ] {
+            assert_eq!(split_words(line).unwrap_err().to_string(), text);
+        }
+    }
+}
