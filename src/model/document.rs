@@ -96,22 +96,30 @@ pub fn is_json(text: &str) -> bool {
 
 /// Parses a document, JSON when it looks like JSON, YAML otherwise. An empty document is null.
 pub fn parse(text: &str) -> Result<Node, DocumentError> {
-    if is_json(text) {
-        match serde_json::from_str::<Node>(text) {
-            Ok(node) => return Ok(node),
-            // YAML flow style looks like JSON too; its own error is the better one for both.
-            Err(json) => {
-                return parse_yaml(text).map_err(|_| DocumentError {
-                    mark: Mark {
-                        line: to_u32(json.line()),
-                        column: to_u32(json.column()),
-                    },
-                    message: json.to_string(),
-                });
-            }
-        }
+    if !is_json(text) {
+        return parse_yaml(text);
     }
-    parse_yaml(text)
+    // YAML's flow style looks like JSON too; if it is neither, JSON's complaint is the better one.
+    parse_json(text).or_else(|err| parse_yaml(text).map_err(|_| err))
+}
+
+/// Parses a message: what looks like JSON must be JSON.
+pub fn parse_message(text: &str) -> Result<Node, DocumentError> {
+    if is_json(text) {
+        parse_json(text)
+    } else {
+        parse_yaml(text)
+    }
+}
+
+fn parse_json(text: &str) -> Result<Node, DocumentError> {
+    serde_json::from_str(text).map_err(|err| DocumentError {
+        mark: Mark {
+            line: to_u32(err.line()),
+            column: to_u32(err.column()),
+        },
+        message: err.to_string(),
+    })
 }
 
 fn parse_yaml(text: &str) -> Result<Node, DocumentError> {
@@ -329,6 +337,11 @@ impl Node {
             },
             _ => false,
         }
+    }
+
+    /// Reports whether a scalar is text by its very form, not a plain word that may be a number.
+    pub fn is_quoted(&self) -> bool {
+        matches!(self.kind, NodeKind::Scalar { plain: false, .. })
     }
 
     /// Returns the entries of a map.

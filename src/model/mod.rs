@@ -2,12 +2,15 @@
 //! they hold. Serializes and validates; knows no file, clock, process or network.
 
 pub mod document;
+pub mod event;
 pub mod health;
 pub mod id;
 pub mod json;
 pub mod registration;
+pub mod request;
 pub mod resource;
 pub mod secret;
+pub mod state;
 pub mod text;
 pub mod value;
 

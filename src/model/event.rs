@@ -1,0 +1,448 @@
+//! Events: what happened to one resource, once; and the summary of a session's events.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::health::{HealthResult, HealthStatus};
+use super::id::{EventId, Reference};
+use super::resource::Resource;
+use super::state::State;
+use super::text::{go_duration, nanoseconds, timestamp};
+
+pub const TRANSACTION_PROTOCOL: &str = "io.choria.ccm.v1.transaction.event";
+pub const SESSION_START_PROTOCOL: &str = "io.choria.ccm.v1.session.start";
+
+/// A part of an event: typed where we made it, as found where somebody else did. What another
+/// version wrote must survive being read.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Part<T> {
+    Typed(T),
+    Found(serde_json::Value),
+}
+
+impl<'de, T> Deserialize<'de> for Part<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        serde_json::Value::deserialize(from).map(Self::Found)
+    }
+}
+
+/// What happened to one resource, once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransactionEvent {
+    pub protocol: String,
+    pub event_id: EventId,
+    /// When work on the resource began.
+    #[serde(with = "timestamp")]
+    pub timestamp: DateTime<Utc>,
+    #[serde(rename = "type")]
+    pub type_name: String,
+    pub provider: String,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub alias: String,
+    pub requested_ensure: String,
+    pub final_ensure: String,
+    #[serde(with = "nanoseconds")]
+    pub duration: Duration,
+    pub properties: Part<Arc<Resource>>,
+    pub status: Option<Part<Arc<State>>>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub noop_message: String,
+    /// Older writers left null where a check could not start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health_check: Vec<Option<HealthResult>>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub health_check_only: bool,
+    #[serde(rename = "error", default, deserialize_with = "null_is_empty")]
+    pub errors: Vec<String>,
+    pub changed: bool,
+    pub refreshed: bool,
+    pub failed: bool,
+    pub skipped: bool,
+    pub noop: bool,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub unmet_requirements: Vec<String>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn null_is_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+impl TransactionEvent {
+    /// Returns the event of a resource that work has just begun on.
+    pub fn begin(
+        event_id: EventId,
+        timestamp: DateTime<Utc>,
+        provider: &str,
+        resource: &Resource,
+    ) -> Self {
+        Self {
+            protocol: TRANSACTION_PROTOCOL.into(),
+            event_id,
+            timestamp,
+            type_name: resource.type_name().as_str().into(),
+            provider: provider.into(),
+            name: resource.common.name.clone(),
+            alias: resource.common.alias.clone(),
+            requested_ensure: resource.common.ensure.clone(),
+            final_ensure: String::new(),
+            duration: Duration::ZERO,
+            properties: Part::Typed(Arc::new(resource.shown())),
+            status: None,
+            noop_message: String::new(),
+            health_check: Vec::new(),
+            health_check_only: false,
+            errors: Vec::new(),
+            changed: false,
+            refreshed: false,
+            failed: false,
+            skipped: false,
+            noop: false,
+            unmet_requirements: Vec::new(),
+        }
+    }
+
+    /// Reports whether a reference means this event's resource, by name or alias.
+    pub fn is_of(&self, reference: Reference<'_>) -> bool {
+        self.type_name == reference.type_name
+            && (self.name == reference.name
+                || (!self.alias.is_empty() && self.alias == reference.name))
+    }
+
+    /// Reports whether what requires this resource must not go on.
+    pub fn blocks(&self) -> bool {
+        self.failed || !self.unmet_requirements.is_empty()
+    }
+
+    /// Returns the one outcome people count this event under.
+    pub fn outcome(&self) -> Outcome {
+        if self.failed {
+            Outcome::Failed
+        } else if self.skipped {
+            Outcome::Skipped
+        } else if self.changed {
+            Outcome::Changed
+        } else {
+            Outcome::Stable
+        }
+    }
+}
+
+/// How a resource came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Failed,
+    Skipped,
+    Changed,
+    Stable,
+}
+
+/// The first event of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionStart {
+    pub protocol: String,
+    pub event_id: EventId,
+    #[serde(with = "timestamp")]
+    pub timestamp: DateTime<Utc>,
+}
+
+impl SessionStart {
+    pub fn new(event_id: EventId, timestamp: DateTime<Utc>) -> Self {
+        Self {
+            protocol: SESSION_START_PROTOCOL.into(),
+            event_id,
+            timestamp,
+        }
+    }
+}
+
+/// The counts of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    #[serde(with = "timestamp")]
+    pub start_time: DateTime<Utc>,
+    #[serde(with = "timestamp")]
+    pub end_time: DateTime<Utc>,
+    #[serde(with = "nanoseconds")]
+    pub total_duration: Duration,
+    pub total_resources: usize,
+    pub unique_resources: usize,
+    pub changed_resources: usize,
+    pub failed_resources: usize,
+    pub skipped_resources: usize,
+    pub stable_resources: usize,
+    pub refreshed_count: usize,
+    pub requirements_unmet_count: usize,
+    pub health_checked_count: usize,
+    pub health_check_ok_count: usize,
+    pub health_check_warning_count: usize,
+    pub health_check_critical_count: usize,
+    pub health_check_unknown_count: usize,
+    pub total_errors: usize,
+}
+
+impl Summary {
+    /// Counts events in order. With a known start the duration runs to the end of the last
+    /// resource; without one it is the time spent on resources.
+    pub fn of<'e>(
+        start: Option<DateTime<Utc>>,
+        events: impl IntoIterator<Item = &'e TransactionEvent>,
+    ) -> Self {
+        let epoch = DateTime::<Utc>::UNIX_EPOCH;
+        let mut summary = Self {
+            start_time: start.unwrap_or(epoch),
+            end_time: start.unwrap_or(epoch),
+            total_duration: Duration::ZERO,
+            total_resources: 0,
+            unique_resources: 0,
+            changed_resources: 0,
+            failed_resources: 0,
+            skipped_resources: 0,
+            stable_resources: 0,
+            refreshed_count: 0,
+            requirements_unmet_count: 0,
+            health_checked_count: 0,
+            health_check_ok_count: 0,
+            health_check_warning_count: 0,
+            health_check_critical_count: 0,
+            health_check_unknown_count: 0,
+            total_errors: 0,
+        };
+        let mut seen = HashSet::new();
+        let mut busy = Duration::ZERO;
+        for event in events {
+            summary.count(event);
+            seen.insert((event.type_name.as_str(), event.name.as_str()));
+            busy = busy.saturating_add(event.duration);
+        }
+        summary.unique_resources = seen.len();
+        summary.total_duration = match start {
+            Some(start) => (summary.end_time - start).to_std().unwrap_or(busy),
+            None => busy,
+        };
+        summary
+    }
+
+    fn count(&mut self, event: &TransactionEvent) {
+        self.total_resources += 1;
+        match event.outcome() {
+            Outcome::Failed => {
+                self.failed_resources += 1;
+                self.total_errors += 1;
+            }
+            Outcome::Skipped => self.skipped_resources += 1,
+            Outcome::Changed => self.changed_resources += 1,
+            Outcome::Stable => self.stable_resources += 1,
+        }
+        self.requirements_unmet_count += event.unmet_requirements.len();
+        self.refreshed_count += usize::from(event.refreshed);
+        for result in event.health_check.iter() {
+            self.health_checked_count += 1;
+            match result.as_ref().map(|result| result.status) {
+                Some(HealthStatus::Ok) => self.health_check_ok_count += 1,
+                Some(HealthStatus::Warning) => self.health_check_warning_count += 1,
+                Some(HealthStatus::Critical) => self.health_check_critical_count += 1,
+                Some(HealthStatus::Unknown) | None => self.health_check_unknown_count += 1,
+            }
+        }
+        let end = chrono::TimeDelta::from_std(event.duration)
+            .ok()
+            .and_then(|duration| event.timestamp.checked_add_signed(duration))
+            .unwrap_or(event.timestamp);
+        if self.start_time == DateTime::<Utc>::UNIX_EPOCH {
+            self.start_time = event.timestamp;
+        }
+        self.end_time = self.end_time.max(end);
+    }
+}
+
+/// Prints the line an agent logs after a run.
+impl fmt::Display for Summary {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "Session: resources={}, changed={}, failed={}, skipped={}, stable={}, refreshed={}",
+            self.total_resources,
+            self.changed_resources,
+            self.failed_resources,
+            self.skipped_resources,
+            self.stable_resources,
+            self.refreshed_count,
+        )?;
+        for (name, count) in [
+            ("critical", self.health_check_critical_count),
+            ("warning", self.health_check_warning_count),
+            ("ok", self.health_check_ok_count),
+            ("unknown", self.health_check_unknown_count),
+        ] {
+            if count > 0 {
+                write!(out, ", health_{name}={count}")?;
+            }
+        }
+        let millis = (self.total_duration + Duration::from_micros(500)).as_millis();
+        let rounded = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+        write!(out, ", duration={}", go_duration(rounded))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::json;
+    use crate::model::resource::{Package, Properties, Service};
+
+    fn at(text: &str) -> DateTime<Utc> {
+        DateTime::parse_from_rfc3339(text).unwrap().to_utc()
+    }
+
+    fn event(name: &str) -> TransactionEvent {
+        let time = at("2027-01-15T08:00:00.500Z");
+        let resource = Resource::new(name, "present", Properties::Package(Package {}));
+        TransactionEvent::begin(EventId::new(time, 1), time, "apt", &resource)
+    }
+
+    #[test]
+    fn an_event_is_written_field_by_field_as_upstream_writes_it() {
+        let service = Service {
+            subscribe: vec!["file#/etc/shop.conf".into()],
+            ..Service::default()
+        };
+        let resource = Resource::new("shopd", "running", Properties::Service(service));
+        let id = "3Ouil37bUs2V3TmTG2OoEYtuLS3".parse().unwrap();
+        let time = at("2027-01-15T08:00:00.500Z");
+        let mut event = TransactionEvent::begin(id, time, "systemd", &resource);
+        event.final_ensure = "running".into();
+        event.duration = Duration::from_nanos(41_200_000);
+        event.changed = true;
+        event.refreshed = true;
+        let text = r#"{"protocol":"io.choria.ccm.v1.transaction.event","event_id":"3Ouil37bUs2V3TmTG2OoEYtuLS3","timestamp":"2027-01-15T08:00:00.5Z","type":"service","provider":"systemd","name":"shopd","requested_ensure":"running","final_ensure":"running","duration":41200000,"properties":{"name":"shopd","ensure":"running","subscribe":["file#/etc/shop.conf"]},"status":null,"error":[],"changed":true,"refreshed":true,"failed":false,"skipped":false,"noop":false,"unmet_requirements":[]}"#;
+        assert_eq!(json::compact(&event).unwrap(), text);
+        let back: TransactionEvent = serde_json::from_str(text).unwrap();
+        assert_eq!(json::compact(&back).unwrap(), text);
+    }
+
+    #[test]
+    fn an_event_of_another_version_is_read_with_nulls_and_unknown_keys() {
+        let mut document = serde_json::to_value(event("zsh")).unwrap();
+        document["error"] = serde_json::Value::Null;
+        document["health_check"] = serde_json::json!([null, {"status": 1, "tries": 1}]);
+        document["later"] = true.into();
+        let event: TransactionEvent = serde_json::from_value(document).unwrap();
+        assert!(event.errors.is_empty());
+        let summary = Summary::of(None, [&event]);
+        assert_eq!(summary.health_check_unknown_count, 1);
+        assert_eq!(summary.health_check_warning_count, 1);
+    }
+
+    #[test]
+    fn a_reference_matches_by_name_or_alias() {
+        let mut event = event("zsh");
+        event.alias = "shell".into();
+        for name in ["zsh", "shell"] {
+            let reference = Reference {
+                type_name: "package",
+                name,
+            };
+            assert!(event.is_of(reference));
+        }
+        let other = Reference {
+            type_name: "service",
+            name: "zsh",
+        };
+        assert!(!event.is_of(other));
+    }
+
+    #[test]
+    fn every_event_counts_under_one_outcome() {
+        let mut events: Vec<_> = ["a", "b", "c", "d", "a"].map(event).into();
+        events[0].failed = true;
+        events[0].changed = true;
+        events[1].skipped = true;
+        events[1].unmet_requirements = vec!["package#a".into()];
+        events[2].changed = true;
+        events[2].refreshed = true;
+        let summary = Summary::of(None, &events);
+        assert_eq!(
+            (
+                summary.total_resources,
+                summary.unique_resources,
+                summary.failed_resources,
+                summary.skipped_resources,
+                summary.changed_resources,
+                summary.stable_resources,
+            ),
+            (5, 4, 1, 1, 1, 2)
+        );
+        assert_eq!(summary.requirements_unmet_count, 1);
+        assert_eq!(summary.refreshed_count, 1);
+        assert_eq!(summary.total_errors, 1);
+    }
+
+    #[test]
+    fn the_run_time_includes_the_last_resource() {
+        let mut only = event("a");
+        only.duration = Duration::from_millis(40);
+        let start = at("2027-01-15T08:00:00.490Z");
+        let summary = Summary::of(Some(start), [&only]);
+        assert_eq!(summary.total_duration, Duration::from_millis(50));
+        let summary = Summary::of(None, [&only, &only]);
+        assert_eq!(summary.total_duration, Duration::from_millis(80));
+    }
+
+    #[test]
+    fn the_log_line_shows_health_only_where_there_was_a_check() {
+        let mut event = event("a");
+        event.duration = Duration::from_micros(1_600);
+        assert_eq!(
+            Summary::of(None, [&event]).to_string(),
+            "Session: resources=1, changed=0, failed=0, skipped=0, stable=1, refreshed=0, duration=2ms"
+        );
+        event.health_check = vec![Some(HealthResult {
+            status: HealthStatus::Ok,
+            tries: 1,
+            output: String::new(),
+        })];
+        assert!(
+            Summary::of(None, [&event])
+                .to_string()
+                .contains("refreshed=0, health_ok=1, duration")
+        );
+    }
+
+    #[test]
+    fn a_summary_keeps_all_its_keys() {
+        let text = json::compact(&Summary::of(None, [])).unwrap();
+        let keys = [
+            "start_time",
+            "end_time",
+            "total_duration",
+            "total_resources",
+            "unique_resources",
+            "changed_resources",
+            "failed_resources",
+            "skipped_resources",
+            "stable_resources",
+            "refreshed_count",
+            "requirements_unmet_count",
+            "health_checked_count",
+            "health_check_ok_count",
+            "health_check_warning_count",
+            "health_check_critical_count",
+            "health_check_unknown_count",
+            "total_errors",
+        ];
+        let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let found: Vec<_> = document.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(found, keys);
+    }
+}

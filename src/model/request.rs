@@ -1,0 +1,336 @@
+//! Requests and responses: one resource asked for from outside, in JSON or YAML.
+
+use serde::Serialize;
+
+use super::document::{DocumentError, Node, parse_message, unknown_name};
+use super::event::TransactionEvent;
+use super::id::{TypeName, UnknownType};
+use super::resource::decode::{self, Declared};
+use super::resource::{Invalid, Resource};
+use super::state::State;
+use super::text::quote;
+
+pub const ENSURE_REQUEST: &str = "io.choria.ccm.v1.resource.ensure.request";
+pub const ENSURE_RESPONSE: &str = "io.choria.ccm.v1.resource.ensure.response";
+pub const STATUS_REQUEST: &str = "io.choria.ccm.v1.resource.status.request";
+pub const STATUS_RESPONSE: &str = "io.choria.ccm.v1.resource.status.response";
+
+/// Why a request can't be carried out.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RequestError {
+    #[error("invalid protocol {}", quote(.0))]
+    Protocol(String),
+    #[error("missing {0} in request")]
+    Missing(&'static str),
+    #[error("{0}")]
+    Unknown(String),
+    #[error(transparent)]
+    Type(#[from] UnknownType),
+    #[error("{0}")]
+    Document(DocumentError),
+    #[error("no resources found")]
+    NoResources,
+    #[error("multiple resources found")]
+    ManyResources,
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
+
+/// Reads an ensure request; the resource still has its templates.
+pub fn parse_ensure(text: &str) -> Result<Resource, RequestError> {
+    // A body that is no document has no protocol either: that is what upstream answers.
+    let body = parse_message(text).ok();
+    let envelope = Envelope::open(
+        body.as_ref(),
+        text,
+        ENSURE_REQUEST,
+        &["protocol", "type", "properties"],
+    )?;
+    let type_name = envelope.text("type").ok_or(RequestError::Missing("type"))?;
+    let properties = envelope
+        .field("properties")
+        .ok_or(RequestError::Missing("properties"))?;
+    envelope.refuse_unknown()?;
+    let type_name: TypeName = type_name.parse()?;
+    let mut all = decode::resources(type_name, properties).map_err(|err| wrong_shape(&err))?;
+    match all.pop() {
+        None => Err(RequestError::NoResources),
+        Some(_) if !all.is_empty() => Err(RequestError::ManyResources),
+        Some(Declared { resource, .. }) => Ok(resource),
+    }
+}
+
+/// Properties stand alone in a request, so a wrong shape is shown as the small document it is.
+fn wrong_shape(err: &DocumentError) -> RequestError {
+    match err
+        .message
+        .strip_suffix(" was used where mapping is expected")
+    {
+        Some(found) => {
+            let shown = if found == "sequence" { "[]" } else { found };
+            RequestError::Unknown(format!("[1:1] {}\n>  1 | {shown}\n       ^\n", err.message))
+        }
+        None => RequestError::Document(err.clone()),
+    }
+}
+
+/// What a status request asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatusRequest {
+    pub type_name: TypeName,
+    pub name: String,
+    pub properties: Option<Node>,
+}
+
+/// Reads a status request.
+pub fn parse_status(text: &str) -> Result<StatusRequest, RequestError> {
+    let body = parse_message(text).ok();
+    let envelope = Envelope::open(
+        body.as_ref(),
+        text,
+        STATUS_REQUEST,
+        &["protocol", "type", "name", "properties"],
+    )?;
+    let type_name = envelope.text("type").ok_or(RequestError::Missing("type"))?;
+    let name = envelope.text("name").ok_or(RequestError::Missing("name"))?;
+    envelope.refuse_unknown()?;
+    Ok(StatusRequest {
+        type_name: type_name.parse()?,
+        name: name.into(),
+        properties: envelope.field("properties").cloned(),
+    })
+}
+
+/// The outer map of a request. JSON keys match whatever their case, as in Go.
+struct Envelope<'a> {
+    entries: &'a [(Node, Node)],
+    is_json: bool,
+    known: &'static [&'static str],
+}
+
+impl<'a> Envelope<'a> {
+    fn open(
+        body: Option<&'a Node>,
+        text: &str,
+        protocol: &str,
+        known: &'static [&'static str],
+    ) -> Result<Self, RequestError> {
+        let envelope = Self {
+            entries: body.and_then(Node::entries).unwrap_or_default(),
+            is_json: super::document::is_json(text),
+            known,
+        };
+        match envelope.text("protocol") {
+            Some(found) if found == protocol => Ok(envelope),
+            found => Err(RequestError::Protocol(found.unwrap_or_default().into())),
+        }
+    }
+
+    fn matches(&self, found: &str, wanted: &str) -> bool {
+        found == wanted || (self.is_json && found.eq_ignore_ascii_case(wanted))
+    }
+
+    fn field(&self, name: &str) -> Option<&'a Node> {
+        self.entries
+            .iter()
+            .find(|(key, _)| key.text().is_some_and(|text| self.matches(text, name)))
+            .map(|(_, value)| value)
+    }
+
+    fn text(&self, name: &str) -> Option<&'a str> {
+        let node = self.field(name)?;
+        let text = node.text().filter(|_| !node.is_null())?;
+        Some(text)
+            .map(|text| &**text)
+            .filter(|text| !text.is_empty())
+    }
+
+    fn refuse_unknown(&self) -> Result<(), RequestError> {
+        for (key, _) in self.entries {
+            let found = key.text().map_or("", |text| &**text);
+            if !self.known.iter().any(|name| self.matches(found, name)) {
+                let message = unknown_name("field", found, self.known);
+                return Err(RequestError::Unknown(message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The answer to an ensure request: an event, or the reason why there is none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EnsureResponse {
+    pub protocol: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<TransactionEvent>,
+}
+
+impl EnsureResponse {
+    pub fn new(result: Result<TransactionEvent, String>) -> Self {
+        let (state, error) = match result {
+            Ok(event) => (Some(event), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self {
+            protocol: ENSURE_RESPONSE,
+            error,
+            state,
+        }
+    }
+}
+
+/// The answer to a status request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StatusResponse {
+    pub protocol: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+}
+
+impl StatusResponse {
+    pub fn new(result: Result<State, String>) -> Self {
+        let (state, error) = match result {
+            Ok(state) => (Some(state), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self {
+            protocol: STATUS_RESPONSE,
+            error,
+            state,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::json;
+
+    fn ensure(rest: &str) -> Result<Resource, String> {
+        let text = format!(r#"{{"protocol":"{ENSURE_REQUEST}",{rest}}}"#);
+        parse_ensure(&text).map_err(|err| err.to_string())
+    }
+
+    #[test]
+    fn a_request_of_the_documents_is_read_in_json_and_yaml() {
+        let json = ensure(
+            r#""type":"file","properties":{"name":"/srv/motd","ensure":"present","content":"hi\n"}"#,
+        )
+        .unwrap();
+        let yaml = format!(
+            "protocol: {ENSURE_REQUEST}\ntype: file\nproperties:\n  - /srv/motd:\n      ensure: present\n      content: \"hi\\n\"\n"
+        );
+        assert_eq!(parse_ensure(&yaml).unwrap(), json);
+    }
+
+    #[test]
+    fn json_keys_match_in_any_case_and_yaml_keys_do_not() {
+        let text = format!(
+            r#"{{"Protocol":"{ENSURE_REQUEST}","TYPE":"exec","Properties":{{"name":"x"}}}}"#
+        );
+        assert!(parse_ensure(&text).is_ok());
+        let text = format!("Protocol: {ENSURE_REQUEST}\ntype: exec\nproperties: {{name: x}}");
+        assert_eq!(
+            parse_ensure(&text).unwrap_err().to_string(),
+            "invalid protocol \"\""
+        );
+    }
+
+    #[test]
+    fn whatever_is_no_request_has_an_invalid_protocol() {
+        for text in [
+            "",
+            "{",
+            "[]",
+            "[1]",
+            "{\"protocol\": 5x}",
+            "a: b: c",
+            "null",
+        ] {
+            assert_eq!(
+                parse_ensure(text).unwrap_err().to_string(),
+                "invalid protocol \"\"",
+                "{text}"
+            );
+        }
+        assert_eq!(
+            parse_ensure(r#"{"protocol":"x"}"#).unwrap_err().to_string(),
+            "invalid protocol \"x\""
+        );
+    }
+
+    #[test]
+    fn each_fault_of_a_request_has_its_text_in_order() {
+        for (rest, error) in [
+            (r#""x":1"#, "missing type in request"),
+            (r#""type":"file""#, "missing properties in request"),
+            (
+                r#""type":"nope","properties":{}"#,
+                "invalid resource: unknown resource type nope",
+            ),
+            (
+                r#""type":"file","properties":null"#,
+                "[1:1] null was used where mapping is expected\n>  1 | null\n       ^\n",
+            ),
+            (
+                r#""type":"file","properties":[]"#,
+                "[1:1] sequence was used where mapping is expected\n>  1 | []\n       ^\n",
+            ),
+            (
+                r#""type":"file","properties":[{"a":{},"b":{}}]"#,
+                "multiple resource names found in package resource",
+            ),
+            (
+                r#""type":"file","properties":[{"defaults":{}},{"defaults":{}}]"#,
+                "multiple defaults found in package resource",
+            ),
+            (
+                r#""type":"file","properties":[{"defaults":{}}]"#,
+                "no resources found",
+            ),
+            (
+                r#""type":"file","properties":[{"/a":{}},{"/b":{}}]"#,
+                "multiple resources found",
+            ),
+            (
+                r#""type":"file","propertis":1,"properties":{}"#,
+                "unknown field \"propertis\", did you mean \"properties\"?",
+            ),
+            (
+                r#""type":"file","properties":{"name":"/a","contents":"x"}"#,
+                "unknown property \"contents\", did you mean \"content\"?",
+            ),
+        ] {
+            assert_eq!(ensure(rest).unwrap_err(), error);
+        }
+    }
+
+    #[test]
+    fn a_failed_request_answers_with_an_error_and_no_state() {
+        let response = EnsureResponse::new(Err("name is required".into()));
+        assert_eq!(
+            json::compact(&response).unwrap(),
+            r#"{"protocol":"io.choria.ccm.v1.resource.ensure.response","error":"name is required"}"#
+        );
+    }
+
+    #[test]
+    fn a_status_request_names_a_type_and_a_resource() {
+        let request = parse_status(&format!(
+            r#"{{"protocol":"{STATUS_REQUEST}","type":"file","name":"/a"}}"#
+        ))
+        .unwrap();
+        assert_eq!(
+            (request.type_name, request.name.as_str()),
+            (TypeName::File, "/a")
+        );
+        let error = parse_status(&format!(
+            r#"{{"protocol":"{STATUS_REQUEST}","type":"file"}}"#
+        ));
+        assert_eq!(error.unwrap_err().to_string(), "missing name in request");
+    }
+}

@@ -1,0 +1,324 @@
+//! States: what was observed of a resource, in the shape upstream publishes it.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, FixedOffset, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::TypeName;
+use super::health::HealthResult;
+use super::text::{mtime, timestamp};
+use super::value::Value;
+
+/// Returns the protocol of a type's state.
+pub fn protocol(type_name: TypeName) -> String {
+    format!("io.choria.ccm.v1.resource.{type_name}.state")
+}
+
+/// What was observed of one resource.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct State {
+    #[serde(flatten)]
+    pub common: CommonState,
+    #[serde(flatten)]
+    pub detail: Detail,
+}
+
+/// What every state says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CommonState {
+    #[serde(with = "timestamp")]
+    pub timestamp: DateTime<Utc>,
+    pub protocol: String,
+    #[serde(rename = "type")]
+    pub type_name: TypeName,
+    pub name: String,
+    pub ensure: String,
+    pub changed: bool,
+    pub refreshed: bool,
+    pub stable: bool,
+    pub noop: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub noop_message: String,
+    /// Declared by the protocol; results travel in the event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthResult>,
+}
+
+/// What only one type's state says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Detail {
+    Package { metadata: PackageMetadata },
+    Service { metadata: ServiceMetadata },
+    File { metadata: FileMetadata },
+    Exec(ExecDetail),
+    Archive { metadata: ArchiveMetadata },
+    Scaffold { metadata: ScaffoldMetadata },
+    Apply(ApplyDetail),
+}
+
+impl State {
+    /// Returns a fresh observation, made at `timestamp`.
+    pub fn new(
+        timestamp: DateTime<Utc>,
+        name: impl Into<String>,
+        ensure: impl Into<String>,
+        detail: Detail,
+    ) -> Self {
+        let type_name = detail.type_name();
+        Self {
+            common: CommonState {
+                timestamp,
+                protocol: protocol(type_name),
+                type_name,
+                name: name.into(),
+                ensure: ensure.into(),
+                changed: false,
+                refreshed: false,
+                stable: false,
+                noop: false,
+                noop_message: String::new(),
+                health_check: None,
+            },
+            detail,
+        }
+    }
+}
+
+impl Detail {
+    pub fn type_name(&self) -> TypeName {
+        match self {
+            Self::Package { .. } => TypeName::Package,
+            Self::Service { .. } => TypeName::Service,
+            Self::File { .. } => TypeName::File,
+            Self::Exec(_) => TypeName::Exec,
+            Self::Archive { .. } => TypeName::Archive,
+            Self::Scaffold { .. } => TypeName::Scaffold,
+            Self::Apply(_) => TypeName::Apply,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PackageMetadata {
+    pub name: String,
+    pub version: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub arch: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub license: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub summary: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extended: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServiceMetadata {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    pub enabled: bool,
+    pub running: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FileMetadata {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub checksum: String,
+    pub owner: String,
+    pub group: String,
+    pub mode: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    #[serde(with = "mtime")]
+    pub mtime: Option<DateTime<FixedOffset>>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub size: u64,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extended: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExecDetail {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exitcode: Option<i32>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub creates_satisfied: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub onlyif_satisfied: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unless_satisfied: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ArchiveMetadata {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub checksum: String,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub archive_exists: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub creates_exists: bool,
+    pub owner: String,
+    pub group: String,
+    #[serde(with = "mtime")]
+    pub mtime: Option<DateTime<FixedOffset>>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub size: u64,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ScaffoldMetadata {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub target_exists: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub purged: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stable: Vec<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub engine: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ApplyDetail {
+    pub resource_count: usize,
+    pub changed_count: usize,
+    pub failed_count: usize,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::json;
+
+    fn at(text: &str) -> DateTime<Utc> {
+        DateTime::parse_from_rfc3339(text).unwrap().to_utc()
+    }
+
+    #[test]
+    fn a_file_state_is_written_as_upstream_writes_it() {
+        let metadata = FileMetadata {
+            name: "/srv/motd".into(),
+            checksum: "ab".into(),
+            owner: "root".into(),
+            group: "root".into(),
+            mode: "0644".into(),
+            provider: "posix".into(),
+            mtime: Some(DateTime::parse_from_rfc3339("2026-05-01T11:08:07.12+02:00").unwrap()),
+            size: 3,
+            ..FileMetadata::default()
+        };
+        let mut state = State::new(
+            at("2026-05-01T09:08:07.120Z"),
+            "/srv/motd",
+            "present",
+            Detail::File { metadata },
+        );
+        state.common.changed = true;
+        state.common.stable = true;
+        assert_eq!(
+            json::pretty(&state).unwrap(),
+            r#"{
+  "timestamp": "2026-05-01T09:08:07.12Z",
+  "protocol": "io.choria.ccm.v1.resource.file.state",
+  "type": "file",
+  "name": "/srv/motd",
+  "ensure": "present",
+  "changed": true,
+  "refreshed": false,
+  "stable": true,
+  "noop": false,
+  "metadata": {
+    "name": "/srv/motd",
+    "checksum": "ab",
+    "owner": "root",
+    "group": "root",
+    "mode": "0644",
+    "provider": "posix",
+    "mtime": "2026-05-01T11:08:07.12+02:00",
+    "size": 3
+  }
+}"#
+        );
+    }
+
+    #[test]
+    fn an_absent_file_has_empty_attributes_and_the_zero_time() {
+        let metadata = FileMetadata {
+            name: "/x".into(),
+            provider: "posix".into(),
+            ..FileMetadata::default()
+        };
+        assert_eq!(
+            json::compact(&metadata).unwrap(),
+            r#"{"name":"/x","owner":"","group":"","mode":"","provider":"posix","mtime":"0001-01-01T00:00:00Z"}"#
+        );
+    }
+
+    #[test]
+    fn an_exec_state_carries_its_own_keys_beside_the_common_ones() {
+        let detail = ExecDetail {
+            exitcode: Some(0),
+            creates_satisfied: true,
+            ..ExecDetail::default()
+        };
+        let time = at("2026-05-01T09:08:07Z");
+        let state = State::new(time, "/bin/true", "present", Detail::Exec(detail));
+        assert_eq!(
+            json::compact(&state).unwrap(),
+            r#"{"timestamp":"2026-05-01T09:08:07Z","protocol":"io.choria.ccm.v1.resource.exec.state","type":"exec","name":"/bin/true","ensure":"present","changed":false,"refreshed":false,"stable":false,"noop":false,"exitcode":0,"creates_satisfied":true}"#
+        );
+    }
+
+    #[test]
+    fn the_other_types_keep_what_is_always_there() {
+        for (json, text) in [
+            (
+                json::compact(&PackageMetadata::default()).unwrap(),
+                r#"{"name":"","version":""}"#,
+            ),
+            (
+                json::compact(&ServiceMetadata::default()).unwrap(),
+                r#"{"name":"","enabled":false,"running":false}"#,
+            ),
+            (
+                json::compact(&ArchiveMetadata::default()).unwrap(),
+                r#"{"name":"","owner":"","group":"","mtime":"0001-01-01T00:00:00Z"}"#,
+            ),
+            (
+                json::compact(&ScaffoldMetadata::default()).unwrap(),
+                r#"{"name":""}"#,
+            ),
+            (
+                json::compact(&ApplyDetail::default()).unwrap(),
+                r#"{"resource_count":0,"changed_count":0,"failed_count":0}"#,
+            ),
+        ] {
+            assert_eq!(json, text);
+        }
+    }
+}
