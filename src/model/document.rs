@@ -423,6 +423,11 @@ fn is_null_text(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
+/// Reports whether a plain scalar of this text would be read as text.
+pub fn reads_as_text(text: &str) -> bool {
+    matches!(plain_value(text), Value::Str(_))
+}
+
 fn plain_value(text: &str) -> Value {
     match text {
         "true" | "True" | "TRUE" => return Value::Bool(true),

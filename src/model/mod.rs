@@ -13,6 +13,7 @@ pub mod secret;
 pub mod state;
 pub mod text;
 pub mod value;
+pub mod yaml;
 
 pub use id::TypeName;
 pub use resource::Resource;
