@@ -84,7 +84,7 @@ impl TransactionEvent {
         event_id: EventId,
         timestamp: DateTime<Utc>,
         provider: &str,
-        resource: &Resource,
+        resource: &Arc<Resource>,
     ) -> Self {
         Self {
             protocol: TRANSACTION_PROTOCOL.into(),
@@ -97,7 +97,7 @@ impl TransactionEvent {
             requested_ensure: resource.common.ensure.clone(),
             final_ensure: String::new(),
             duration: Duration::ZERO,
-            properties: Part::Typed(Arc::new(resource.shown())),
+            properties: Part::Typed(resource.shown()),
             status: None,
             noop_message: String::new(),
             health_check: Vec::new(),
@@ -307,7 +307,7 @@ mod tests {
 
     fn event(name: &str) -> TransactionEvent {
         let time = at("2027-01-15T08:00:00.500Z");
-        let resource = Resource::new(name, "present", Properties::Package(Package {}));
+        let resource = Resource::new(name, "present", Properties::Package(Package {})).into();
         TransactionEvent::begin(EventId::new(time, 1), time, "apt", &resource)
     }
 
@@ -317,7 +317,7 @@ mod tests {
             subscribe: vec!["file#/etc/shop.conf".into()],
             ..Service::default()
         };
-        let resource = Resource::new("shopd", "running", Properties::Service(service));
+        let resource = Resource::new("shopd", "running", Properties::Service(service)).into();
         let id = "3Ouil37bUs2V3TmTG2OoEYtuLS3".parse().unwrap();
         let time = at("2027-01-15T08:00:00.500Z");
         let mut event = TransactionEvent::begin(id, time, "systemd", &resource);

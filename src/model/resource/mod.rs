@@ -14,6 +14,8 @@ mod package;
 mod scaffold;
 mod service;
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 pub use apply::Apply;
@@ -176,18 +178,19 @@ impl Resource {
     }
 
     /// Returns the resource as events may show it: what is marked sensitive is gone.
-    pub fn shown(&self) -> Self {
-        let mut shown = self.clone();
-        if shown.common.sensitive {
-            match &mut shown.properties {
-                Properties::File(file) => file.redact(),
-                Properties::Exec(exec) => exec.redact(),
-                Properties::Apply(apply) => apply.redact(),
-                Properties::Scaffold(scaffold) => scaffold.redact(),
-                Properties::Archive(_) | Properties::Package(_) | Properties::Service(_) => {}
-            }
+    pub fn shown(self: &Arc<Self>) -> Arc<Self> {
+        if !self.common.sensitive {
+            return Arc::clone(self);
         }
-        shown
+        let mut shown = Self::clone(self);
+        match &mut shown.properties {
+            Properties::File(file) => file.redact(),
+            Properties::Exec(exec) => exec.redact(),
+            Properties::Apply(apply) => apply.redact(),
+            Properties::Scaffold(scaffold) => scaffold.redact(),
+            Properties::Archive(_) | Properties::Package(_) | Properties::Service(_) => {}
+        }
+        Arc::new(shown)
     }
 }
 

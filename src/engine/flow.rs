@@ -1,0 +1,234 @@
+//! The life of one resource: provider, control, templates, requirements, then inspect, plan and
+//! change or noop, verify, health checks. Every way through ends in one event, except errors in
+//! the manifest itself, which end the run.
+
+use std::sync::Arc;
+
+use super::{Engine, Level, Line, NoEvents, Scope};
+use crate::model::event::{Part, TransactionEvent};
+use crate::model::health::HealthResult;
+use crate::model::resource::{Invalid, Phase, Properties, Resource, Slot};
+use crate::model::state::State;
+use crate::resource::{self, Provider, ProviderError, ResourceError};
+use crate::template::expand;
+use crate::template::expr::{Cache, ExprError};
+use crate::template::Env;
+
+/// Why a run can't go on: the manifest is wrong, not the machine.
+#[derive(Debug, thiserror::Error)]
+pub enum FlowError {
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    #[error(transparent)]
+    Expression(#[from] ExprError),
+    #[error("resolving field {field}: {cause}")]
+    Template { field: String, cause: ExprError },
+    #[error(transparent)]
+    Requirement(#[from] NoEvents),
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
+
+/// Why applying a resource failed; the run goes on.
+#[derive(Debug, thiserror::Error)]
+enum ApplyError {
+    #[error(transparent)]
+    Resource(#[from] ResourceError),
+    #[error(transparent)]
+    Subscription(#[from] NoEvents),
+}
+
+impl Engine<'_> {
+    /// Applies one resource and returns its event; recording it is the caller's.
+    pub fn apply(
+        &mut self,
+        scope: &Scope,
+        resource: &Arc<Resource>,
+    ) -> Result<TransactionEvent, FlowError> {
+        let clock = self.machine.clock;
+        let provider = resource::select_provider(resource, self.host(scope))?;
+        let now = clock.now();
+        let began = clock.monotonic();
+        let id = self.ids.next(now);
+        let mut event = TransactionEvent::begin(id, now, provider.name(), resource);
+        event.health_check_only = scope.mode.health_check_only;
+        self.go_through(scope, resource, provider, &mut event)?;
+        event.duration = clock.monotonic().saturating_sub(began);
+        Ok(event)
+    }
+
+    fn go_through(
+        &self,
+        scope: &Scope,
+        resource: &Arc<Resource>,
+        provider: Provider,
+        event: &mut TransactionEvent,
+    ) -> Result<(), FlowError> {
+        if !self.is_managed(scope, resource)? {
+            event.skipped = true;
+            return Ok(());
+        }
+        let resource = &self.resolve_deferred(scope, resource)?;
+        event.properties = Part::Typed(resource.shown());
+        event.unmet_requirements = self.unmet_requirements(resource)?;
+        if !event.unmet_requirements.is_empty() {
+            event.skipped = true;
+            return Ok(());
+        }
+        let state = if scope.mode.health_check_only {
+            None
+        } else {
+            match self.converge(scope, resource, provider) {
+                Ok(state) => Some(state),
+                Err(err) => {
+                    event.failed = true;
+                    event.errors.push(err.to_string());
+                    None
+                }
+            }
+        };
+        if !scope.mode.noop {
+            self.check_health(scope, resource, event);
+        }
+        if let Some(state) = state {
+            let common = &state.common;
+            event.changed = common.changed;
+            event.refreshed = common.refreshed;
+            event.noop = common.noop;
+            event.noop_message.clone_from(&common.noop_message);
+            event.final_ensure.clone_from(&common.ensure);
+            event.status = Some(Part::Typed(Arc::new(state)));
+        }
+        Ok(())
+    }
+
+    /// Reads, plans and, unless this is a noop run, changes and reads again.
+    fn converge(
+        &self,
+        scope: &Scope,
+        resource: &Resource,
+        provider: Provider,
+    ) -> Result<State, ApplyError> {
+        let host = self.host(scope);
+        let mut state = resource::inspect(resource, provider, host)?;
+        let refresh = self.is_refreshed(resource)?;
+        let plan = resource::plan(resource, &state, refresh, host)?;
+        if scope.mode.diff
+            && let Some(diff) = resource::diff(resource, &state, &plan, host)?
+        {
+            self.sink.borrow_mut().diff(&diff);
+        }
+        let mut stable = plan.satisfied;
+        if !plan.is_empty() && !scope.mode.noop {
+            state = self.change(resource, provider, &state, &plan, host)?;
+            stable = stable || plan.settles;
+        }
+        let common = &mut state.common;
+        common.changed = !plan.is_empty();
+        common.refreshed = plan.refreshed;
+        common.stable = stable;
+        common.noop = scope.mode.noop;
+        if scope.mode.noop {
+            common.noop_message = plan.message;
+        }
+        Ok(state)
+    }
+
+    fn change(
+        &self,
+        resource: &Resource,
+        provider: Provider,
+        state: &State,
+        plan: &resource::Plan,
+        host: resource::Host<'_>,
+    ) -> Result<State, ResourceError> {
+        let output = |line: &str| self.say(&Line::new(Level::Info, line));
+        let mut done = resource::change(resource, provider, state, plan, host, &output)?;
+        let result = resource::verify(resource, &mut done, host);
+        for line in &done.complaint {
+            self.say(&Line::new(Level::Warn, line).with("resource", resource.label()));
+        }
+        if let Some(warning) = &done.warning {
+            self.say(&Line::new(Level::Warn, warning).with("resource", resource.label()));
+        }
+        result
+    }
+
+    /// Resolves what may only be resolved now: an earlier resource may have made what it reads.
+    fn resolve_deferred(
+        &self,
+        scope: &Scope,
+        resource: &Arc<Resource>,
+    ) -> Result<Arc<Resource>, FlowError> {
+        if !matches!(
+            resource.properties,
+            Properties::File(_) | Properties::Exec(_)
+        ) {
+            return Ok(Arc::clone(resource));
+        }
+        let mut resolved = Arc::clone(resource);
+        if resolve(&mut resolved, Phase::Deferred, &scope.env, &self.programs)? {
+            Arc::make_mut(&mut resolved).complete()?;
+        }
+        Ok(resolved)
+    }
+
+    fn check_health(&self, scope: &Scope, resource: &Resource, event: &mut TransactionEvent) {
+        for check in &resource.common.health_checks {
+            let result = self.probe(scope, resource, check);
+            if result.status.is_failure() {
+                event.failed = true;
+                let text = format!("health check status \"{}\"", result.status);
+                event.errors.push(text);
+            }
+            event.health_check.push(Some(result));
+        }
+    }
+
+    fn probe(
+        &self,
+        scope: &Scope,
+        resource: &Resource,
+        check: &crate::model::health::HealthCheck,
+    ) -> HealthResult {
+        super::health::probe(check, self.host(scope), &mut |failed| {
+            self.say(
+                &Line::new(Level::Error, "Health check failed")
+                    .with("type", resource.type_name())
+                    .with("name", &resource.common.name)
+                    .with("format", failed.format)
+                    .with("check", failed.check)
+                    .with("try", failed.number)
+                    .with("status", failed.status),
+            );
+        })
+    }
+}
+
+/// Resolves the expressions of one phase in place; reports whether there were any.
+pub fn resolve(
+    resource: &mut Arc<Resource>,
+    phase: Phase,
+    env: &Env,
+    programs: &Cache,
+) -> Result<bool, FlowError> {
+    if !has_expressions(resource, phase) {
+        return Ok(false);
+    }
+    Arc::make_mut(resource).visit_texts(phase, &mut |field, place, slot| {
+        let failed = |cause| FlowError::Template {
+            field: format!("{field}{place}"),
+            cause,
+        };
+        expand::resolve_slot(slot, env, programs).map_err(failed)
+    })?;
+    Ok(true)
+}
+
+fn has_expressions(resource: &Arc<Resource>, phase: Phase) -> bool {
+    let _ = (resource, phase);
+    true
+}
+
+/// Keeps the slot type near those who fill it.
+pub type Place<'a> = Slot<'a>;

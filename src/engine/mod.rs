@@ -1,0 +1,145 @@
+//! Applies resources: one at a time, in order, each ending in one event.
+//!
+//! The engine owns all policy (control, require, subscribe, noop, health) and knows nothing of
+//! who called it. Types and providers own none of it. [`flow`] is the life of one resource,
+//! [`run`] that of a manifest, [`session`] what is remembered.
+
+mod control;
+pub mod flow;
+mod health;
+pub mod run;
+pub mod session;
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use crate::model::event::TransactionEvent;
+use crate::resource::Host;
+use crate::system::{Accounts, Clock, Runner};
+use crate::template::Env;
+use crate::template::expr::Cache;
+
+pub use flow::FlowError;
+pub use session::{EventIds, NoEvents, Session, SessionError};
+
+/// How loud a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+/// A line for the person who watches: a message and what belongs to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    pub level: Level,
+    pub message: String,
+    pub fields: Vec<(&'static str, String)>,
+}
+
+impl Line {
+    pub fn new(level: Level, message: impl Into<String>) -> Self {
+        Self {
+            level,
+            message: message.into(),
+            fields: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn with(mut self, key: &'static str, value: impl ToString) -> Self {
+        self.fields.push((key, value.to_string()));
+        self
+    }
+}
+
+/// Where events and lines go: a terminal, a log, a spool.
+pub trait Sink {
+    /// Takes a finished event.
+    fn event(&mut self, event: &TransactionEvent);
+
+    /// Takes a line.
+    fn line(&mut self, line: &Line);
+
+    /// Takes what a resource changes, or would change, as a unified diff.
+    fn diff(&mut self, text: &str);
+}
+
+/// How a run is meant.
+#[derive(Clone, Debug, Default)]
+pub struct Mode {
+    /// Plans and says what it would do.
+    pub noop: bool,
+    /// Only health checks run.
+    pub health_check_only: bool,
+    /// Plans are shown as diffs.
+    pub diff: bool,
+}
+
+/// What the resources of one manifest see.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    pub env: Env,
+    pub mode: Mode,
+}
+
+impl Scope {
+    fn working_dir(&self) -> &Path {
+        &self.env.working_dir
+    }
+}
+
+/// The parts of the machine an engine works with.
+pub struct Machine<'a> {
+    pub runner: &'a dyn Runner,
+    pub clock: &'a dyn Clock,
+    pub accounts: Accounts,
+}
+
+/// Applies resources and remembers what happened.
+pub struct Engine<'a> {
+    machine: Machine<'a>,
+    session: Session,
+    ids: EventIds,
+    programs: Cache,
+    sink: RefCell<&'a mut dyn Sink>,
+}
+
+impl<'a> Engine<'a> {
+    pub fn new(machine: Machine<'a>, session: Session, sink: &'a mut dyn Sink) -> Self {
+        Self {
+            machine,
+            session,
+            ids: EventIds::default(),
+            programs: Cache::default(),
+            sink: RefCell::new(sink),
+        }
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    fn host<'h>(&'h self, scope: &'h Scope) -> Host<'h> {
+        Host {
+            runner: self.machine.runner,
+            clock: self.machine.clock,
+            accounts: &self.machine.accounts,
+            working_dir: scope.working_dir(),
+        }
+    }
+
+    fn say(&self, line: &Line) {
+        self.sink.borrow_mut().line(line);
+    }
+}
+
+/// Returns the directory a file's relative paths start from.
+pub fn directory_of(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}

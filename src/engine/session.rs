@@ -1,0 +1,351 @@
+//! Sessions: the events of one run, kept in memory or as files that upstream can read too.
+//!
+//! The last event of a resource decides what others see of it. Events order by time, then id;
+//! ids made by one process always grow, so the order holds within a second as well.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Utc};
+
+use crate::model::event::{
+    SESSION_START_PROTOCOL, SessionStart, Summary, TRANSACTION_PROTOCOL, TransactionEvent,
+};
+use crate::model::id::{EventId, Reference};
+use crate::model::json;
+use crate::system::files::{self, Durability, FileError};
+
+const SUFFIX: &str = "event";
+
+/// No event file is larger; what is, was not written by an agent.
+const MAX_EVENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Why a session can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error("session directory path cannot be empty")]
+    EmptyPath,
+    #[error("session store {} does not exist", .0.display())]
+    Missing(PathBuf),
+    #[error("session store {} already exists", .0.display())]
+    Exists(PathBuf),
+    #[error("event name cannot be empty")]
+    EmptyName,
+    #[error("resource type cannot be empty")]
+    EmptyType,
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("could not write event {id}: {cause}")]
+    Encode {
+        id: EventId,
+        cause: serde_json::Error,
+    },
+}
+
+/// Nothing has happened yet to a resource that another one refers to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no events found for {0}")]
+pub struct NoEvents(pub String);
+
+/// The events of one run.
+#[derive(Debug, Default)]
+pub struct Session {
+    start: Option<DateTime<Utc>>,
+    events: Vec<TransactionEvent>,
+    /// The last event of each (type, name or alias).
+    last: HashMap<(String, String), usize>,
+    directory: Option<PathBuf>,
+    /// What was found in the directory but is no event of ours.
+    pub skipped: Vec<String>,
+}
+
+impl Session {
+    /// Starts a session that lives as long as the process.
+    pub fn memory(start: DateTime<Utc>) -> Self {
+        Self {
+            start: Some(start),
+            ..Self::default()
+        }
+    }
+
+    /// Opens a directory of events; one that does not exist has none.
+    pub fn directory(path: &Path) -> Result<Self, SessionError> {
+        if path.as_os_str().is_empty() {
+            return Err(SessionError::EmptyPath);
+        }
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let mut session = Self {
+            directory: Some(path.clone()),
+            ..Self::default()
+        };
+        let mut events = Vec::new();
+        for name in files::list(&path)? {
+            let file = path.join(&name);
+            if file.extension().is_none_or(|suffix| suffix != SUFFIX) {
+                continue;
+            }
+            match read_event(&file) {
+                Ok(Stored::Start(start)) => session.start = Some(start),
+                Ok(Stored::Event(event)) => events.push(*event),
+                Err(reason) => session.skipped.push(reason),
+            }
+        }
+        events.sort_by(|a, b| (a.timestamp, &a.event_id).cmp(&(b.timestamp, &b.event_id)));
+        for event in events {
+            session.keep(event);
+        }
+        Ok(session)
+    }
+
+    /// Makes the directory of a new session.
+    pub fn create(path: &Path) -> Result<(), SessionError> {
+        if files::inspect(path, false)?.is_some() {
+            return Err(SessionError::Exists(path.to_owned()));
+        }
+        Ok(files::create_private_dir(path)?)
+    }
+
+    /// Writes the event that opens a stored session.
+    pub fn record_start(&mut self, id: EventId, time: DateTime<Utc>) -> Result<(), SessionError> {
+        self.start = Some(time);
+        match &self.directory {
+            Some(directory) => write_event(directory, &id, &SessionStart::new(id.clone(), time)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds an event.
+    pub fn record(&mut self, event: TransactionEvent) -> Result<(), SessionError> {
+        if event.name.is_empty() {
+            return Err(SessionError::EmptyName);
+        }
+        if event.type_name.is_empty() {
+            return Err(SessionError::EmptyType);
+        }
+        if let Some(directory) = &self.directory {
+            if files::inspect(directory, true)?.is_none() {
+                return Err(SessionError::Missing(directory.clone()));
+            }
+            write_event(directory, &event.event_id, &event)?;
+        }
+        self.keep(event);
+        Ok(())
+    }
+
+    fn keep(&mut self, event: TransactionEvent) {
+        let index = self.events.len();
+        for name in [&event.name, &event.alias] {
+            if !name.is_empty() {
+                let key = (event.type_name.clone(), name.clone());
+                self.last.insert(key, index);
+            }
+        }
+        self.events.push(event);
+    }
+
+    /// Returns the last event of a resource, found by name or alias.
+    pub fn last(&self, reference: Reference<'_>) -> Result<&TransactionEvent, NoEvents> {
+        let key = (reference.type_name.to_owned(), reference.name.to_owned());
+        self.last
+            .get(&key)
+            .and_then(|index| self.events.get(*index))
+            .ok_or_else(|| NoEvents(reference.to_string()))
+    }
+
+    pub fn events(&self) -> &[TransactionEvent] {
+        &self.events
+    }
+
+    pub fn summary(&self) -> Summary {
+        Summary::of(self.start, &self.events)
+    }
+}
+
+fn write_event(
+    directory: &Path,
+    id: &EventId,
+    event: &impl serde::Serialize,
+) -> Result<(), SessionError> {
+    let text = json::pretty(event).map_err(|cause| SessionError::Encode {
+        id: id.clone(),
+        cause,
+    })?;
+    let file = directory.join(format!("{id}.{SUFFIX}"));
+    Ok(files::write_private(&file, text.as_bytes(), Durability::Cached)?)
+}
+
+enum Stored {
+    Start(DateTime<Utc>),
+    Event(Box<TransactionEvent>),
+}
+
+/// Reads one stored event, or says why it is none.
+fn read_event(file: &Path) -> Result<Stored, String> {
+    let text = files::read_to_string(file, MAX_EVENT_BYTES).map_err(|err| err.to_string())?;
+    let bad = |err: serde_json::Error| format!("{}: {err}", file.display());
+    let document: serde_json::Value = serde_json::from_str(&text).map_err(bad)?;
+    match document.get("protocol").and_then(|value| value.as_str()) {
+        Some(TRANSACTION_PROTOCOL) => {
+            let event = serde_json::from_value(document).map_err(bad)?;
+            Ok(Stored::Event(Box::new(event)))
+        }
+        Some(SESSION_START_PROTOCOL) => {
+            let start: SessionStart = serde_json::from_value(document).map_err(bad)?;
+            Ok(Stored::Start(start.timestamp))
+        }
+        other => Err(format!(
+            "Unknown event protocol {:?} in {}",
+            other.unwrap_or_default(),
+            file.display()
+        )),
+    }
+}
+
+/// Makes event ids that only grow, whatever the clock does.
+#[derive(Debug, Default)]
+pub struct EventIds {
+    last: Option<(DateTime<Utc>, u128)>,
+}
+
+impl EventIds {
+    /// Returns the next id.
+    pub fn next(&mut self, now: DateTime<Utc>) -> EventId {
+        let random = random();
+        let (time, payload) = match self.last {
+            // The same second, or a clock set back: step on from the last id.
+            Some((time, payload)) if now.timestamp() <= time.timestamp() => {
+                let step = u128::from(random as u64).saturating_add(1);
+                (time, payload.saturating_add(step))
+            }
+            // The top bit stays free, so that steps never run out.
+            _ => (now, random >> 1),
+        };
+        self.last = Some((time, payload));
+        EventId::new(time, payload)
+    }
+}
+
+fn random() -> u128 {
+    let mut bytes = [0; 16];
+    // Without randomness ids still grow; they are only easier to guess, and no secret.
+    let _ = getrandom::fill(&mut bytes);
+    u128::from_be_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::resource::{Package, Properties, Resource};
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_800_000_000 + seconds, 0).unwrap()
+    }
+
+    fn event(id: EventId, name: &str, alias: &str, changed: bool) -> TransactionEvent {
+        let mut resource = Resource::new(name, "present", Properties::Package(Package {}));
+        resource.common.alias = alias.into();
+        let mut event = TransactionEvent::begin(id, at(0), "apt", &Arc::new(resource));
+        event.changed = changed;
+        event
+    }
+
+    fn package(name: &str) -> Reference<'_> {
+        Reference {
+            type_name: "package",
+            name,
+        }
+    }
+
+    #[test]
+    fn ids_grow_within_a_second_and_when_the_clock_is_set_back() {
+        let mut ids = EventIds::default();
+        let mut last = ids.next(at(5));
+        for second in [5, 5, 5, 3, 6, 6, 2, 9] {
+            let next = ids.next(at(second));
+            assert!(next > last, "{next} after {last}");
+            last = next;
+        }
+    }
+
+    #[test]
+    fn the_last_event_of_a_name_or_alias_decides() {
+        let mut ids = EventIds::default();
+        let mut session = Session::memory(at(0));
+        for changed in [true, false] {
+            session
+                .record(event(ids.next(at(0)), "zsh", "shell", changed))
+                .unwrap();
+        }
+        assert!(!session.last(package("zsh")).unwrap().changed);
+        assert!(!session.last(package("shell")).unwrap().changed);
+        assert_eq!(
+            session.last(package("vim")).unwrap_err().to_string(),
+            "no events found for package#vim"
+        );
+    }
+
+    #[test]
+    fn a_directory_gives_events_back_in_order_within_one_second() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("session");
+        Session::create(&store).unwrap();
+        let mut ids = EventIds::default();
+        let mut session = Session::directory(&store).unwrap();
+        for number in 0..20 {
+            let name = format!("p{number}");
+            session
+                .record(event(ids.next(at(0)), &name, "", false))
+                .unwrap();
+        }
+        let again = Session::directory(&store).unwrap();
+        let names: Vec<_> = again.events().iter().map(|e| e.name.clone()).collect();
+        let expected: Vec<_> = (0..20).map(|number| format!("p{number}")).collect();
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn what_is_no_event_is_named_and_skipped() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("a.event", "{"),
+            ("b.event", r#"{"protocol":"x"}"#),
+            ("c.txt", "ignored"),
+        ] {
+            files::write_private(
+                &directory.path().join(name),
+                text.as_bytes(),
+                Durability::Cached,
+            )
+            .unwrap();
+        }
+        let session = Session::directory(directory.path()).unwrap();
+        assert!(session.events().is_empty());
+        assert_eq!(session.skipped.len(), 2, "{:?}", session.skipped);
+    }
+
+    #[test]
+    fn a_missing_directory_has_no_events_and_takes_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("gone");
+        let mut session = Session::directory(&store).unwrap();
+        assert!(session.events().is_empty());
+        let error = session
+            .record(event(EventIds::default().next(at(0)), "zsh", "", false))
+            .unwrap_err();
+        assert!(error.to_string().ends_with("gone does not exist"), "{error}");
+    }
+
+    #[test]
+    fn event_files_are_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut session = Session::directory(directory.path()).unwrap();
+        session
+            .record(event(EventIds::default().next(at(0)), "zsh", "", false))
+            .unwrap();
+        let names = files::list(directory.path()).unwrap();
+        let found = files::inspect(&directory.path().join(&names[0]), false).unwrap();
+        assert_eq!(found.unwrap().mode, 0o600);
+    }
+}

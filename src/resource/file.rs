@@ -1,0 +1,383 @@
+//! file: content, owner, group and mode of one path.
+//!
+//! Links are followed when looking and replaced when writing: a managed path ends up being what
+//! was asked for, and nothing behind a link is ever touched.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, FixedOffset, Local, Utc};
+
+use super::{Host, Plan, ResourceError};
+use crate::model::resource::{File, FileEnsure, Resource, parse_mode};
+use crate::model::state::{Detail, FileMetadata, State};
+use crate::system::Digest;
+use crate::system::files::{self, Attributes, Content, Durability, FileError, FileKind, Metadata};
+
+/// How much of a file a diff looks at.
+const DIFF_LIMIT: u64 = 1024 * 1024;
+
+/// The set-id and sticky bits, which a directory keeps.
+const SPECIAL_BITS: u32 = 0o7000;
+
+/// One thing to do to a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    CreateDirectory,
+    Remove { recursive: bool },
+    SetAttributes,
+    Store,
+}
+
+/// Reads the state of a path. With `wanted` absent a link that leads nowhere is still there;
+/// otherwise it counts as absent.
+pub(super) fn inspect(
+    name: &str,
+    wanted: Option<FileEnsure>,
+    host: Host<'_>,
+) -> Result<State, ResourceError> {
+    let mut metadata = FileMetadata {
+        name: name.into(),
+        provider: "posix".into(),
+        ..FileMetadata::default()
+    };
+    let found = files::inspect_and_hash(Path::new(name))?;
+    let ensure = match &found {
+        None => FileEnsure::Absent,
+        Some((seen, _)) if seen.kind == FileKind::Symlink => match wanted {
+            Some(FileEnsure::Absent) => FileEnsure::Present,
+            _ => FileEnsure::Absent,
+        },
+        Some((seen, _)) if seen.kind == FileKind::Directory => FileEnsure::Directory,
+        Some(_) => FileEnsure::Present,
+    };
+    if let Some((seen, digest)) = found
+        && ensure != FileEnsure::Absent
+    {
+        describe(&mut metadata, &seen, digest, host);
+    }
+    Ok(State::new(
+        host.clock.now(),
+        name,
+        ensure.as_str(),
+        Detail::File { metadata },
+    ))
+}
+
+fn describe(metadata: &mut FileMetadata, seen: &Metadata, digest: Option<Digest>, host: Host<'_>) {
+    metadata.owner = (*host.accounts.user_name(seen.uid)).into();
+    metadata.group = (*host.accounts.group_name(seen.gid)).into();
+    metadata.mode = format!("{:04o}", seen.mode);
+    metadata.mtime = Some(local(seen.mtime));
+    metadata.size = seen.size;
+    if let Some(digest) = digest {
+        metadata.checksum = digest.to_string();
+    }
+}
+
+fn local(time: DateTime<Utc>) -> DateTime<FixedOffset> {
+    time.with_timezone(&Local).fixed_offset()
+}
+
+/// Returns the permission bits a directory gets: whoever may read or write it may enter it.
+pub fn directory_mode(mode: u32) -> u32 {
+    let enter = ((mode & 0o444) >> 2) | ((mode & 0o222) >> 1);
+    mode | enter
+}
+
+fn wanted_mode(file: &File, ensure: FileEnsure) -> Result<u32, ResourceError> {
+    let mode = parse_mode(&file.mode)?;
+    Ok(match ensure {
+        FileEnsure::Directory => directory_mode(mode),
+        _ => mode,
+    })
+}
+
+fn wanted_ensure(resource: &Resource) -> FileEnsure {
+    FileEnsure::parse(&resource.common.ensure).unwrap_or(FileEnsure::Present)
+}
+
+/// Returns where the content comes from, if it is a file.
+fn source_path(file: &File, host: Host<'_>) -> PathBuf {
+    let clean = crate::model::text::clean_path(&file.source);
+    host.working_dir.join(clean)
+}
+
+fn wanted_digest(file: &File, host: Host<'_>) -> Result<Option<Digest>, ResourceError> {
+    match &file.content {
+        _ if !file.source.is_empty() => Ok(Some(files::sha256(&source_path(file, host))?)),
+        Some(content) => Ok(Some(Digest::of(content.as_bytes()))),
+        None => Ok(None),
+    }
+}
+
+/// Returns the first difference between a state and what is wanted.
+fn difference(
+    resource: &Resource,
+    file: &File,
+    state: &State,
+    host: Host<'_>,
+) -> Result<Option<String>, ResourceError> {
+    let Detail::File { metadata } = &state.detail else {
+        return Ok(None);
+    };
+    let found = state.common.ensure.as_str();
+    let ensure = wanted_ensure(resource);
+    if ensure == FileEnsure::Absent {
+        let gone = found == "absent";
+        return Ok((!gone).then(|| format!("file still exists (ensure={found})")));
+    }
+    if found != ensure.as_str() {
+        let wanted = ensure.as_str();
+        return Ok(Some(format!(
+            "ensure mismatch: state={found} requested={wanted}"
+        )));
+    }
+    if ensure == FileEnsure::Present
+        && let Some(wanted) = wanted_digest(file, host)?
+        && wanted.to_string() != metadata.checksum
+    {
+        return Ok(Some(format!(
+            "content checksum mismatch: state={} requested={wanted}",
+            metadata.checksum
+        )));
+    }
+    let mismatch = |what: &str, found: &str, wanted: &str| {
+        Ok(Some(format!(
+            "{what} mismatch: state={found} requested={wanted}"
+        )))
+    };
+    if !host.accounts.same_user(&file.owner, &metadata.owner) {
+        return mismatch("owner", &metadata.owner, &file.owner);
+    }
+    if !host.accounts.same_group(&file.group, &metadata.group) {
+        return mismatch("group", &metadata.group, &file.group);
+    }
+    let mode = wanted_mode(file, ensure)?;
+    if compared_mode(metadata, ensure) != mode {
+        return mismatch("mode", &metadata.mode, &format!("{mode:04o}"));
+    }
+    Ok(None)
+}
+
+/// Returns the mode that counts. A file's set-id bits are a difference; a directory's sticky bit
+/// can't be asked for, so it is not taken away either.
+fn compared_mode(metadata: &FileMetadata, ensure: FileEnsure) -> u32 {
+    let mode = seen_mode(metadata);
+    match ensure {
+        FileEnsure::Directory => mode & !SPECIAL_BITS,
+        _ => mode,
+    }
+}
+
+fn seen_mode(metadata: &FileMetadata) -> u32 {
+    u32::from_str_radix(&metadata.mode, 8).unwrap_or_default()
+}
+
+/// Decides what to do about a path.
+pub(super) fn plan(
+    resource: &Resource,
+    file: &File,
+    state: &State,
+    host: Host<'_>,
+) -> Result<Plan, ResourceError> {
+    if difference(resource, file, state, host)?.is_none() {
+        return Ok(Plan::stable());
+    }
+    let is_directory = state.common.ensure == "directory";
+    let is_absent = state.common.ensure == "absent";
+    let (action, message) = match wanted_ensure(resource) {
+        FileEnsure::Directory => (Action::CreateDirectory, "Would have created directory"),
+        FileEnsure::Absent => {
+            let message = match (is_directory, file.force) {
+                (true, true) => "Would have recursively removed the directory",
+                (true, false) => "Would have removed the directory",
+                (false, _) => "Would have removed the file",
+            };
+            let recursive = file.force;
+            (Action::Remove { recursive }, message)
+        }
+        FileEnsure::Present if is_directory => {
+            return Err(ResourceError::IsDirectory(resource.common.name.clone()));
+        }
+        FileEnsure::Present if !file.manages_content() && !is_absent => {
+            (Action::SetAttributes, "Would have updated attributes")
+        }
+        FileEnsure::Present if file.manages_content() => {
+            (Action::Store, "Would have created the file")
+        }
+        FileEnsure::Present => (
+            Action::Store,
+            "Would have created an empty file with requested attributes",
+        ),
+    };
+    Ok(Plan {
+        actions: vec![super::Action::File(action)],
+        message: message.into(),
+        refreshed: false,
+        satisfied: false,
+        settles: true,
+    })
+}
+
+/// Carries one action out.
+pub(super) fn change(
+    resource: &Resource,
+    file: &File,
+    state: &State,
+    action: &Action,
+    host: Host<'_>,
+) -> Result<(), ResourceError> {
+    let path = Path::new(&resource.common.name);
+    match action {
+        Action::Remove { recursive: true } => files::remove_recursive(path)?,
+        Action::Remove { recursive: false } => files::remove(path)?,
+        Action::SetAttributes => files::set_attributes(path, &attributes(resource, file, host)?)?,
+        Action::CreateDirectory => {
+            let mut wanted = attributes(resource, file, host)?;
+            if let Detail::File { metadata } = &state.detail
+                && state.common.ensure == "directory"
+            {
+                let kept = seen_mode(metadata) & SPECIAL_BITS;
+                wanted.mode = wanted.mode.map(|mode| mode | kept);
+            }
+            files::create_directory(path, &wanted)?;
+        }
+        Action::Store => {
+            let wanted = attributes(resource, file, host)?;
+            let source = source_path(file, host);
+            let content = match &file.content {
+                _ if !file.source.is_empty() => Content::File(&source),
+                Some(content) => Content::Bytes(content.as_bytes()),
+                None => Content::Bytes(b""),
+            };
+            files::store(path, content, &wanted, Durability::Content)?;
+        }
+    }
+    Ok(())
+}
+
+fn attributes(
+    resource: &Resource,
+    file: &File,
+    host: Host<'_>,
+) -> Result<Attributes, ResourceError> {
+    Ok(Attributes {
+        uid: Some(host.accounts.uid(&file.owner)?),
+        gid: Some(host.accounts.gid(&file.group)?),
+        mode: Some(wanted_mode(file, wanted_ensure(resource))?),
+    })
+}
+
+/// Reads the state again and checks it.
+pub(super) fn verify(
+    resource: &Resource,
+    file: &File,
+    host: Host<'_>,
+) -> Result<State, ResourceError> {
+    let state = inspect(&resource.common.name, Some(wanted_ensure(resource)), host)?;
+    match difference(resource, file, &state, host)? {
+        None => Ok(state),
+        Some(reason) => Err(ResourceError::NotReached {
+            ensure: resource.common.ensure.clone(),
+            reason,
+        }),
+    }
+}
+
+/// Returns what a plan would change about a file, as a unified diff; nothing for other actions.
+pub(super) fn diff(
+    resource: &Resource,
+    file: &File,
+    state: &State,
+    plan: &Plan,
+    host: Host<'_>,
+) -> Result<Option<String>, ResourceError> {
+    let [super::Action::File(action)] = plan.actions.as_slice() else {
+        return Ok(None);
+    };
+    let Detail::File { metadata } = &state.detail else {
+        return Ok(None);
+    };
+    let mut out = String::new();
+    if *action == Action::Store && file.manages_content() {
+        let name = &resource.common.name;
+        let old = content_of(Path::new(name), state.common.ensure == "present")?;
+        let new = match &file.content {
+            _ if !file.source.is_empty() => content_of(&source_path(file, host), true)?,
+            Some(content) => Some(content.clone()),
+            None => Some(String::new()),
+        };
+        match (old, new) {
+            _ if resource.common.sensitive => {
+                let _ = writeln!(out, "Content of {name} differs and is sensitive");
+            }
+            (Some(old), Some(new)) => {
+                let diff = similar::TextDiff::from_lines(&old, &new);
+                let mut unified = diff.unified_diff();
+                let _ = write!(out, "{}", unified.header(name, name));
+            }
+            _ => {
+                let _ = writeln!(out, "Content of {name} differs and is no text to show");
+            }
+        }
+    }
+    if matches!(action, Action::SetAttributes | Action::Store) && state.common.ensure == "present" {
+        let mode = format!("{:04o}", wanted_mode(file, FileEnsure::Present)?);
+        for (what, old, new, same) in [
+            (
+                "owner",
+                &metadata.owner,
+                &file.owner,
+                host.accounts.same_user(&file.owner, &metadata.owner),
+            ),
+            (
+                "group",
+                &metadata.group,
+                &file.group,
+                host.accounts.same_group(&file.group, &metadata.group),
+            ),
+            ("mode", &metadata.mode, &mode, metadata.mode == mode),
+        ] {
+            if !same {
+                let _ = writeln!(out, "{}: {what} {old} -> {new}", resource.common.name);
+            }
+        }
+    }
+    Ok((!out.is_empty()).then_some(out))
+}
+
+/// Returns a file's text for a diff; nothing if it is too long or no text.
+fn content_of(path: &Path, exists: bool) -> Result<Option<String>, FileError> {
+    if !exists {
+        return Ok(Some(String::new()));
+    }
+    match files::read_to_string(path, DIFF_LIMIT) {
+        Ok(text) => Ok(Some(text)),
+        Err(FileError::TooLarge { .. } | FileError::NotText(_) | FileError::NotRegular(_)) => {
+            Ok(None)
+        }
+        Err(err) => Err(err),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_read_or_write_a_directory_may_enter_it() {
+        for (mode, widened) in [
+            (0o600, 0o700),
+            (0o644, 0o755),
+            (0o640, 0o750),
+            (0o400, 0o500),
+            (0o200, 0o300),
+            (0o020, 0o030),
+            (0o002, 0o003),
+            (0o000, 0o000),
+        ] {
+            assert_eq!(directory_mode(mode), widened);
+        }
+    }
+}

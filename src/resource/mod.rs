@@ -1,0 +1,226 @@
+//! The types of resource, each as three questions: `inspect` reads what is, `plan` decides what
+//! to do, `change` does exactly that.
+//!
+//! No type knows whether a run is noop, who asked, or what other resources did; the engine does.
+//! The set of types is closed, so there is a `match` here and no registry.
+
+pub mod exec;
+pub mod file;
+
+use std::path::Path;
+
+use crate::model::resource::{FileEnsure, Properties, Resource};
+use crate::model::state::State;
+use crate::model::text::SplitError;
+use crate::system::files::FileError;
+use crate::system::{AccountError, Accounts, Clock, RunError, Runner};
+
+/// What a type may reach: the machine, through its seams.
+#[derive(Clone, Copy)]
+pub struct Host<'a> {
+    pub runner: &'a dyn Runner,
+    pub clock: &'a dyn Clock,
+    pub accounts: &'a Accounts,
+    /// Where relative sources start: the directory of the manifest.
+    pub working_dir: &'a Path,
+}
+
+/// How a type is done on this platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    FilePosix,
+    Exec(exec::Provider),
+}
+
+impl Provider {
+    /// Returns the name events show.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FilePosix => "posix",
+            Self::Exec(provider) => provider.name(),
+        }
+    }
+}
+
+/// Why no provider can take a resource.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProviderError {
+    #[error("no suitable provider found")]
+    NoneSuitable,
+    #[error("invalid resource: provider not found")]
+    NotFound,
+    #[error("invalid resource: provider is not manageable: not applicable to instance")]
+    NotManageable,
+}
+
+/// Why a resource could not be brought to its wanted state.
+#[derive(Debug, thiserror::Error)]
+pub enum ResourceError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Split(#[from] SplitError),
+    #[error("invalid guard command: {0}")]
+    Guard(SplitError),
+    #[error("empty guard command")]
+    EmptyGuard,
+    #[error("no command specified")]
+    NoCommand,
+    #[error("{0} exists as a directory; cannot manage it as a file")]
+    IsDirectory(String),
+    #[error("failed to reach desired state: {ensure}: {reason}")]
+    NotReached { ensure: String, reason: String },
+    #[error(transparent)]
+    Invalid(#[from] crate::model::resource::Invalid),
+}
+
+/// What has to be done: actions in order, and the words people read instead in a noop run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub actions: Vec<Action>,
+    /// What a noop run says; empty when there is nothing to do.
+    pub message: String,
+    /// A subscription caused it.
+    pub refreshed: bool,
+    /// The wanted state was found before anything was done.
+    pub satisfied: bool,
+    /// Carrying the plan out ends in a stable state.
+    pub settles: bool,
+}
+
+impl Plan {
+    /// Returns the plan of a resource that is as wanted.
+    fn stable() -> Self {
+        Self {
+            satisfied: true,
+            settles: true,
+            ..Self::default()
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.actions.is_empty()
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    File(file::Action),
+    /// Run the command.
+    Run,
+}
+
+/// What a change left behind that a later inspection can't see.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Done {
+    pub exit_code: Option<i32>,
+    /// What people should know although nothing failed.
+    pub warning: Option<String>,
+    /// The last lines a failed command complained with.
+    pub complaint: Vec<String>,
+}
+
+/// Chooses the provider of a resource: the one it names, else the best that is usable here.
+pub fn select_provider(resource: &Resource, host: Host<'_>) -> Result<Provider, ProviderError> {
+    let wanted = resource.common.provider.as_str();
+    match &resource.properties {
+        Properties::File(_) => match wanted {
+            "" | "posix" => Ok(Provider::FilePosix),
+            _ => Err(ProviderError::NotFound),
+        },
+        Properties::Exec(_) => exec::Provider::select(wanted, host).map(Provider::Exec),
+        Properties::Apply(_)
+        | Properties::Archive(_)
+        | Properties::Package(_)
+        | Properties::Scaffold(_)
+        | Properties::Service(_) => Err(ProviderError::NoneSuitable),
+    }
+}
+
+/// Reads the state of a resource. Changes nothing; an exec's guards do run.
+pub fn inspect(
+    resource: &Resource,
+    provider: Provider,
+    host: Host<'_>,
+) -> Result<State, ResourceError> {
+    match (&resource.properties, provider) {
+        (Properties::Exec(exec), Provider::Exec(provider)) => {
+            let mut state = exec::inspect(resource, exec, host)?;
+            exec::ask_guards(&mut state, exec, provider, host)?;
+            Ok(state)
+        }
+        _ => {
+            let wanted = FileEnsure::parse(&resource.common.ensure);
+            file::inspect(&resource.common.name, wanted, host)
+        }
+    }
+}
+
+/// Decides what to do about a state; `refresh` says that a subscription fired.
+pub fn plan(
+    resource: &Resource,
+    state: &State,
+    refresh: bool,
+    host: Host<'_>,
+) -> Result<Plan, ResourceError> {
+    match &resource.properties {
+        Properties::Exec(exec) => Ok(exec::plan(exec, state, refresh)),
+        Properties::File(file) => file::plan(resource, file, state, host),
+        _ => Ok(Plan::stable()),
+    }
+}
+
+/// Carries a plan out. Lines that a command prints go to `output`.
+pub fn change(
+    resource: &Resource,
+    provider: Provider,
+    state: &State,
+    plan: &Plan,
+    host: Host<'_>,
+    output: &dyn Fn(&str),
+) -> Result<Done, ResourceError> {
+    let mut done = Done::default();
+    for action in &plan.actions {
+        match (action, &resource.properties, provider) {
+            (Action::File(action), Properties::File(file), _) => {
+                file::change(resource, file, state, action, host)?;
+            }
+            (Action::Run, Properties::Exec(exec), Provider::Exec(provider)) => {
+                done = exec::run(resource, exec, provider, host, output)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(done)
+}
+
+/// Returns what a plan would change as a person reads it, where a type can show that.
+pub fn diff(
+    resource: &Resource,
+    state: &State,
+    plan: &Plan,
+    host: Host<'_>,
+) -> Result<Option<String>, ResourceError> {
+    match &resource.properties {
+        Properties::File(file) => file::diff(resource, file, state, plan, host),
+        _ => Ok(None),
+    }
+}
+
+/// Reads the state again after a change and checks that it is the wanted one.
+pub fn verify(
+    resource: &Resource,
+    done: &mut Done,
+    host: Host<'_>,
+) -> Result<State, ResourceError> {
+    match &resource.properties {
+        Properties::Exec(exec) => exec::verify(resource, exec, done, host),
+        Properties::File(file) => file::verify(resource, file, host),
+        _ => Err(ResourceError::NoCommand),
+    }
+}
