@@ -2,7 +2,9 @@
 //!
 //! The map, from the ground up; arrows only ever point upwards in this list:
 //! - [`model`]: messages, properties, states, events and values
+//! - [`system`]: processes, files, accounts, locks and time, each behind a small seam
 //! - [`template`]: expressions and template engines over one value type
 
 pub mod model;
+pub mod system;
 pub mod template;

@@ -1,0 +1,64 @@
+//! Making directories.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Attributes, FileError, FileKind, Place, change_attributes, failed, set_attributes};
+
+/// Makes a directory, with those it is in, and gives it its owner and mode. One that exists is
+/// only given these. A symlink in its place is removed, and what it led to is left alone. The
+/// directories above get the same mode as far as the umask lets them.
+pub fn create_directory(path: &Path, attributes: &Attributes) -> Result<(), FileError> {
+    if path == Path::new("/") {
+        return set_attributes(path, attributes);
+    }
+    make_parents(path, attributes.mode.unwrap_or(0o777))?;
+    let place = Place::of(path)?;
+    let (directory, name) = (&place.directory, place.name);
+    let present = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    if present.is_ok_and(|stat| FileKind::of(&stat) == FileKind::Symlink) {
+        rustix::fs::unlinkat(directory, name, AtFlags::empty())
+            .map_err(place.failed("could not remove symlink: remove"))?;
+    }
+    // Closed to others until it has its owner.
+    let mode = attributes.mode.map_or(0o777, |_| 0o700);
+    match rustix::fs::mkdirat(directory, name, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(place.failed("mkdir")(errno)),
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle =
+        rustix::fs::openat(directory, name, flags, Mode::empty()).map_err(place.failed("mkdir"))?;
+    let stat = rustix::fs::fstat(&handle).map_err(place.failed("stat"))?;
+    change_attributes(&handle, &stat, path, attributes)
+}
+
+/// Makes a directory, with those it is in, that only we can enter. One that exists is taken as
+/// it is, unless everyone may write to it.
+pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
+    make_all(path, 0o700)?;
+    let stat = rustix::fs::stat(path).map_err(failed::<Errno>("stat", path))?;
+    if stat.st_mode & 0o002 != 0 {
+        return Err(FileError::NotPrivate(path.to_owned()));
+    }
+    Ok(())
+}
+
+fn make_parents(path: &Path, mode: u32) -> Result<(), FileError> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => make_all(parent, mode),
+        _ => Ok(()),
+    }
+}
+
+fn make_all(path: &Path, mode: u32) -> Result<(), FileError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .map_err(failed("mkdir", path))
+}

@@ -1,0 +1,192 @@
+//! Files and directories of the machine: looked at, written, owned and removed.
+//!
+//! Two rules hold everywhere. A target is never partial and never wrongly owned, not for an
+//! instant: it is made beside its place, complete in content, owner and mode, and renamed over
+//! it. And the last part of a path is never followed if it is a link: a directory is opened once
+//! and everything happens relative to that handle, so no one can swap a link in between.
+//! Directories on the way are followed as the author wrote them.
+//!
+//! Read next: `store` writes, `look` reads, `directory` and `remove` do what they are called.
+//! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
+//! they are promised to users.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+
+use super::Cause;
+
+mod directory;
+mod look;
+mod remove;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use directory::{create_directory, create_private_dir};
+pub use look::{FileKind, Metadata, inspect, inspect_and_hash, read, read_to_string, sha256};
+pub use remove::{remove, remove_recursive};
+pub use store::{Content, Durability, store, write_private};
+
+/// What went wrong with which path.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("{action} {}: {cause}", path.display())]
+    Os {
+        action: &'static str,
+        path: PathBuf,
+        cause: Cause,
+    },
+    #[error("\"{}\" is not a directory", .0.display())]
+    NotADirectory(PathBuf),
+    #[error("{} is not a regular file", .0.display())]
+    NotRegular(PathBuf),
+    #[error("{} does not end in a name", .0.display())]
+    NoName(PathBuf),
+    #[error("{} is a symlink; refusing to set attributes through it", .0.display())]
+    Symlink(PathBuf),
+    #[error(
+        "cannot remove {path}: directory is not empty, set 'force: true' to remove non-empty \
+         directories: remove {path}: {cause}",
+        path = path.display()
+    )]
+    NotEmpty { path: PathBuf, cause: Cause },
+    #[error("{} is larger than {limit} bytes", path.display())]
+    TooLarge { path: PathBuf, limit: u64 },
+    #[error("{} is not UTF-8 text", .0.display())]
+    NotText(PathBuf),
+    #[error("{} is not private: everyone may write to it", .0.display())]
+    NotPrivate(PathBuf),
+}
+
+impl FileError {
+    /// Whether something on the path does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.os_kind() == Some(io::ErrorKind::NotFound)
+    }
+
+    /// Whether the system forbade it.
+    pub fn is_permission_denied(&self) -> bool {
+        self.os_kind() == Some(io::ErrorKind::PermissionDenied)
+    }
+
+    fn os_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Os { cause, .. } => Some(cause.kind()),
+            _ => None,
+        }
+    }
+}
+
+/// Returns a wrapper of system errors that names the action and the path.
+fn failed<E: Into<Cause>>(action: &'static str, path: &Path) -> impl Fn(E) -> FileError {
+    move |cause| FileError::Os {
+        action,
+        path: path.to_owned(),
+        cause: cause.into(),
+    }
+}
+
+/// Who owns a file and who may do what. What is not given is left as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    /// Permission bits, with set-id and sticky bits: at most `0o7777`.
+    pub mode: Option<u32>,
+}
+
+impl Attributes {
+    fn mode_bits(&self) -> Option<Mode> {
+        self.mode.map(Mode::from_raw_mode)
+    }
+
+    /// Returns the owner and group to give to chown.
+    fn owner(&self) -> Result<(Option<Uid>, Option<Gid>), Errno> {
+        // To chown the highest number means "leave it": it would succeed and do nothing.
+        if [self.uid, self.gid].contains(&Some(u32::MAX)) {
+            return Err(Errno::INVAL);
+        }
+        Ok((self.uid.map(Uid::from_raw), self.gid.map(Gid::from_raw)))
+    }
+}
+
+/// Gives an existing file or directory its owner, then its mode. Refuses a symlink.
+pub fn set_attributes(path: &Path, attributes: &Attributes) -> Result<(), FileError> {
+    // A handle of this sort needs no right to read, never waits for a pipe's other end and does
+    // not wake a device.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle =
+        rustix::fs::open(path, flags, Mode::empty()).map_err(failed::<Errno>("open", path))?;
+    let stat = rustix::fs::fstat(&handle).map_err(failed("stat", path))?;
+    if FileKind::of(&stat) == FileKind::Symlink {
+        return Err(FileError::Symlink(path.to_owned()));
+    }
+    change_attributes(&handle, &stat, path, attributes)
+}
+
+/// Changes what differs from `stat`. The handle may be one that only names the file.
+fn change_attributes(
+    handle: &OwnedFd,
+    stat: &Stat,
+    path: &Path,
+    attributes: &Attributes,
+) -> Result<(), FileError> {
+    let is_owned = attributes.uid.is_none_or(|uid| uid == stat.st_uid)
+        && attributes.gid.is_none_or(|gid| gid == stat.st_gid);
+    if !is_owned {
+        let chown = failed("chown", path);
+        let (uid, gid) = attributes.owner().map_err(&chown)?;
+        rustix::fs::chownat(handle, "", uid, gid, AtFlags::EMPTY_PATH).map_err(chown)?;
+    }
+    match attributes.mode_bits() {
+        // A change of owner drops the set-id bits: the mode comes after it, and again.
+        Some(mode) if !is_owned || mode != Mode::from_raw_mode(stat.st_mode) => {
+            // A handle that only names a file cannot be passed to fchmod, but its entry in /proc
+            // is the very same file.
+            let entry = format!("/proc/self/fd/{}", handle.as_raw_fd());
+            rustix::fs::chmod(entry, mode).map_err(failed("chmod", path))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The place of a file: its directory, held open, and its name in there.
+struct Place<'a> {
+    path: &'a Path,
+    directory: OwnedFd,
+    name: &'a OsStr,
+}
+
+impl<'a> Place<'a> {
+    fn of(path: &'a Path) -> Result<Self, FileError> {
+        let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+            return Err(FileError::NoName(path.to_owned()));
+        };
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory =
+            rustix::fs::open(parent, flags, Mode::empty()).map_err(|errno| match errno {
+                Errno::NOENT | Errno::NOTDIR => FileError::NotADirectory(parent.to_owned()),
+                errno => failed("open", parent)(errno),
+            })?;
+        Ok(Self {
+            path,
+            directory,
+            name,
+        })
+    }
+
+    /// Returns an error of this place.
+    fn failed(&self, action: &'static str) -> impl Fn(Errno) -> FileError {
+        failed(action, self.path)
+    }
+}

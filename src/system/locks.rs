@@ -1,0 +1,175 @@
+//! One of us at a time: an advisory lock that holds across processes and dies with its holder.
+//!
+//! The kernel keeps the lock (`flock`), so a killed holder never leaves a stale one. The file
+//! only says who holds it and what for, and is never removed: removing it would let two holders
+//! lock two files of the same name.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::{Cause, Clock};
+
+/// How long to wait between two tries. The lock is held for whole package transactions, so a
+/// quicker answer would not be noticed.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The most we read of what a holder wrote about itself.
+const LONGEST_PURPOSE: u64 = 256;
+
+/// Why a lock was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    #[error("could not lock {}: {cause}", path.display())]
+    Os { path: PathBuf, cause: Cause },
+    #[error("{} is still locked by {holder} after {waited:?}", path.display())]
+    Held {
+        path: PathBuf,
+        /// The holder's process id and purpose, as it wrote them.
+        holder: String,
+        waited: Duration,
+    },
+}
+
+/// A lock that is held until this value is dropped or the process dies.
+#[derive(Debug)]
+pub struct FileLock(File);
+
+impl FileLock {
+    /// Takes the lock on `path`, making the file if need be; waits up to `patience` for another
+    /// holder. `purpose` is what others are told while they wait.
+    pub fn acquire(
+        path: &Path,
+        purpose: &str,
+        patience: Duration,
+        clock: &dyn Clock,
+    ) -> Result<Self, LockError> {
+        let os = |cause: Cause| LockError::Os {
+            path: path.to_owned(),
+            cause,
+        };
+        // Lock directories can be writable by all: never follow a link someone left there, and
+        // never wait for the other end of a pipe.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::open(path, flags | OFlags::CLOEXEC, mode);
+        let mut file = File::from(file.map_err(|errno| os(errno.into()))?);
+        let start = clock.monotonic();
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(os(error.into())),
+            }
+            let left = patience.saturating_sub(clock.monotonic().saturating_sub(start));
+            if left.is_zero() {
+                return Err(LockError::Held {
+                    path: path.to_owned(),
+                    holder: holder(&mut file),
+                    waited: patience,
+                });
+            }
+            clock.sleep(PAUSE.min(left));
+        }
+        let lock = Self(file);
+        lock.say(&format!("pid {} ({purpose})", std::process::id()))
+            .map_err(|error| os(error.into()))?;
+        Ok(lock)
+    }
+
+    fn say(&self, holder: &str) -> std::io::Result<()> {
+        let mut file = &self.0;
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(holder.as_bytes())
+    }
+}
+
+/// Clears the name of the holder. The lock itself goes when the file is closed, whatever happens
+/// here.
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        let _ = self.0.set_len(0);
+    }
+}
+
+/// Returns what the holder wrote about itself. It is told, not trusted: only for people to read.
+fn holder(file: &mut File) -> String {
+    let mut text = Vec::new();
+    let read = file
+        .rewind()
+        .and_then(|()| file.take(LONGEST_PURPOSE).read_to_end(&mut text));
+    match (read, String::from_utf8_lossy(&text).trim()) {
+        (Err(_), _) | (_, "") => "another process".into(),
+        (Ok(_), holder) => holder.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::super::FixedClock;
+    use super::*;
+
+    fn held_still() -> FixedClock {
+        FixedClock::new(DateTime::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_second_holder_waits_then_learns_who_holds_it_and_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let clock = held_still();
+        let _held = FileLock::acquire(&path, "first run", Duration::ZERO, &clock).unwrap();
+        let patience = Duration::from_millis(120);
+        let refused = FileLock::acquire(&path, "second run", patience, &clock).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "{} is still locked by pid {} (first run) after 120ms",
+                path.display(),
+                std::process::id()
+            )
+        );
+        assert_eq!(clock.sleeps().iter().sum::<Duration>(), patience);
+    }
+
+    #[test]
+    fn a_dropped_lock_is_free_and_names_no_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let clock = held_still();
+        drop(FileLock::acquire(&path, "a", Duration::ZERO, &clock).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+        FileLock::acquire(&path, "b", Duration::ZERO, &clock).unwrap();
+        assert!(clock.sleeps().is_empty());
+    }
+
+    #[test]
+    fn a_link_left_in_place_of_the_lock_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        std::os::unix::fs::symlink(dir.path().join("victim"), &path).unwrap();
+        let refused = FileLock::acquire(&path, "a", Duration::ZERO, &held_still()).unwrap_err();
+        assert!(matches!(refused, LockError::Os { .. }), "{refused}");
+        assert!(!dir.path().join("victim").exists());
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("none").join("lock");
+        let refused = FileLock::acquire(&path, "a", Duration::ZERO, &held_still()).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "could not lock {}: no such file or directory",
+                path.display()
+            )
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! The edge to the machine: the only room that starts processes and writes managed files.
+//!
+//! - [`runner`]: commands, with a clean environment, bounds and a timeout that really ends them
+//! - [`files`]: atomic, symlink-safe files and directories, and looking at them
+//! - [`digest`]: the SHA-256 of bytes
+//! - [`users`]: names and ids of users and groups
+//! - [`locks`]: one of us at a time, across processes
+//! - [`clock`]: time that tests can hold
+//! - [`words`]: command lines cut into words
+//!
+//! Everything here blocks. It knows nothing of resources, manifests or policy: it is told what
+//! to do, does that one thing, and says by name what went wrong.
+
+use std::{fmt, io};
+
+use rustix::io::Errno;
+
+pub mod clock;
+pub mod digest;
+pub mod files;
+pub mod locks;
+pub mod runner;
+pub mod users;
+pub mod words;
+
+pub use clock::{Clock, FixedClock, SystemClock};
+pub use digest::{Digest, Digester};
+pub use files::FileError;
+pub use locks::{FileLock, LockError};
+pub use runner::{Cancel, Command, Output, RunError, Runner, ScriptedRunner, SystemRunner};
+pub use users::{AccountError, Accounts};
+pub use words::WordsError;
+
+/// Anything that can go wrong at the edge to the machine.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Words(#[from] WordsError),
+}
+
+/// What the operating system answered, in the words upstream prints: lower case, no number.
+#[derive(Debug)]
+pub struct Cause(io::Error);
+
+impl Cause {
+    /// Returns which sort of failure it was.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.0.kind()
+    }
+}
+
+impl From<io::Error> for Cause {
+    fn from(error: io::Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<Errno> for Cause {
+    fn from(errno: Errno) -> Self {
+        Self(errno.into())
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        let text = text.split(" (os error").next().unwrap_or_default();
+        let mut chars = text.chars();
+        match chars.next() {
+            Some(first) => write!(out, "{}{}", first.to_lowercase(), chars.as_str()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_lower_case_and_has_no_number() {
+        assert_eq!(
+            Cause::from(Errno::NOENT).to_string(),
+            "no such file or directory"
+        );
+        assert_eq!(Cause::from(io::Error::other("Odd")).to_string(), "odd");
+    }
+}

@@ -1,0 +1,364 @@
+//! The life of one real process: started clean, watched by one loop, ended whole.
+//!
+//! One `poll` waits for everything that can happen next: output, the exit (through a pidfd), a
+//! cancel, the deadline. No thread is started. A process that has exited is done even when a
+//! daemon it left behind holds its output open: that one gets a short grace to say its last
+//! words, then we close our end and leave it alone.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::super::Cause;
+use super::capture::{Capture, Lines};
+use super::{Command, DEFAULT_PATH, Output, RunError, Runner, lookup, tree};
+
+/// How long output may stay open after the process itself is gone.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How often the exit is asked for where the kernel cannot tell us.
+const TICK: Duration = Duration::from_millis(10);
+
+/// How many ticks a killed process may take to be gone: about 5 s.
+const MOST_TICKS: usize = 500;
+
+/// As much as a pipe holds, so one read empties it.
+const CHUNK: usize = 64 * 1024;
+
+/// Stops commands that run, and those that would run later. Clones are one token.
+#[derive(Clone, Debug)]
+pub struct Cancel(Arc<Token>);
+
+#[derive(Debug)]
+struct Token {
+    is_cancelled: AtomicBool,
+    /// Readable once cancelled: what the loop of a running command waits on.
+    wake: OwnedFd,
+}
+
+impl Cancel {
+    /// Returns a token that is not cancelled.
+    pub fn new() -> Result<Self, RunError> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = eventfd(0, flags).map_err(|errno| RunError::Token(errno.into()))?;
+        Ok(Self(Arc::new(Token {
+            is_cancelled: AtomicBool::new(false),
+            wake,
+        })))
+    }
+
+    /// Cancels, for good.
+    pub fn cancel(&self) {
+        if !self.0.is_cancelled.swap(true, Ordering::SeqCst) {
+            // The first and only write: it neither blocks nor overflows.
+            let _ = rustix::io::write(&self.0.wake, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Whether someone cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled.load(Ordering::SeqCst)
+    }
+}
+
+/// Starts real processes.
+#[derive(Clone, Debug, Default)]
+pub struct SystemRunner {
+    cancel: Option<Cancel>,
+}
+
+impl SystemRunner {
+    /// Returns a runner whose commands end by themselves or by their timeout.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns a runner whose commands also end when the token is cancelled.
+    pub fn cancellable(cancel: Cancel) -> Self {
+        Self {
+            cancel: Some(cancel),
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
+    }
+}
+
+impl Runner for SystemRunner {
+    fn run(&self, command: &Command<'_>) -> Result<Output, RunError> {
+        if self.is_cancelled() {
+            return Err(RunError::Cancelled {
+                program: command.program.clone(),
+            });
+        }
+        let mut process = Process::start(command)?;
+        let ended = self.watch(command, &mut process);
+        if process.exit.is_none() {
+            process.kill();
+        }
+        process.lines.finish();
+        let status = ended?;
+        let Some(code) = status.code() else {
+            return Err(RunError::Signal {
+                program: command.program.clone(),
+                signal: status.signal().unwrap_or_default(),
+                core_dumped: status.core_dumped(),
+            });
+        };
+        let (stdout, stdout_truncated) = process.stdout.capture.finish();
+        let (stderr, stderr_truncated) = process.stderr.capture.finish();
+        Ok(Output {
+            code,
+            stdout,
+            stderr,
+            stdout_truncated,
+            stderr_truncated,
+        })
+    }
+
+    fn locate(&self, program: &str) -> Option<PathBuf> {
+        lookup::find(program, DEFAULT_PATH)
+    }
+}
+
+impl SystemRunner {
+    /// Waits for the end and returns it; after an error the process may still run.
+    fn watch(
+        &self,
+        command: &Command<'_>,
+        process: &mut Process<'_>,
+    ) -> Result<ExitStatus, RunError> {
+        let failed = |error: io::Error| RunError::Watch {
+            program: command.program.clone(),
+            cause: error.into(),
+        };
+        let limit = command.timeout.filter(|limit| !limit.is_zero());
+        // A limit beyond the end of time is no limit.
+        let mut deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let mut buffer = [MaybeUninit::uninit(); CHUNK];
+        loop {
+            if let Some(status) = process.exit
+                && process.is_silent()
+            {
+                return Ok(status);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return process.exit.ok_or_else(|| RunError::TimedOut {
+                    program: command.program.clone(),
+                    after: limit.unwrap_or_default(),
+                });
+            }
+            if process.exit.is_none() && self.is_cancelled() {
+                return Err(RunError::Cancelled {
+                    program: command.program.clone(),
+                });
+            }
+            for event in self.wait(process, left).map_err(failed)? {
+                match event {
+                    Event::Cancel => {}
+                    Event::Stderr => process.stderr.read(&mut buffer, |_| {}).map_err(failed)?,
+                    Event::Stdout => {
+                        let lines = &mut process.lines;
+                        process
+                            .stdout
+                            .read(&mut buffer, |chunk| lines.push(chunk))
+                            .map_err(failed)?;
+                    }
+                    Event::Exit => {
+                        process.exit = process.child.try_wait().map_err(failed)?;
+                        if process.exit.is_some() {
+                            deadline = Instant::now().checked_add(GRACE);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until something happens, at most `left`, and returns what did.
+    fn wait(&self, process: &Process<'_>, left: Option<Duration>) -> io::Result<Vec<Event>> {
+        let is_running = process.exit.is_none();
+        let cannot_be_told = is_running && process.handle.is_none();
+        // What is closed or over is left out, so `poll` never spins on it.
+        let exit = process.handle.as_ref().filter(|_| is_running);
+        let cancel = self.cancel.as_ref().filter(|_| is_running);
+        let watched = [
+            (Event::Stdout, process.stdout.pipe.as_ref()),
+            (Event::Stderr, process.stderr.pipe.as_ref()),
+            (Event::Exit, exit),
+            (Event::Cancel, cancel.map(|cancel| &cancel.0.wake)),
+        ];
+        let mut events = Vec::with_capacity(watched.len());
+        let mut fds = Vec::with_capacity(watched.len());
+        for (event, fd) in watched {
+            if let Some(fd) = fd {
+                events.push(event);
+                fds.push(PollFd::new(fd, PollFlags::IN));
+            }
+        }
+        let left = match left {
+            _ if cannot_be_told => Some(left.map_or(TICK, |left| left.min(TICK))),
+            left => left,
+        };
+        // A wait too long for the kernel is as good as none.
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        events.retain(|_| ready.next().unwrap_or_default());
+        if cannot_be_told {
+            events.push(Event::Exit);
+        }
+        Ok(events)
+    }
+}
+
+/// What can happen to a process we watch.
+enum Event {
+    Stdout,
+    Stderr,
+    Exit,
+    Cancel,
+}
+
+/// A process that was started.
+struct Process<'a> {
+    child: Child,
+    /// Readable once the process is gone; absent before Linux 5.3 and in some sandboxes.
+    handle: Option<OwnedFd>,
+    exit: Option<ExitStatus>,
+    stdout: Stream,
+    stderr: Stream,
+    lines: Lines<'a>,
+}
+
+impl<'a> Process<'a> {
+    fn start(command: &Command<'a>) -> Result<Self, RunError> {
+        let file = match command.program.as_str() {
+            "" => return Err(RunError::NotSpecified),
+            path if path.contains('/') => PathBuf::from(path),
+            name => lookup::find(name, command.search_path())
+                .ok_or_else(|| RunError::NotFound(name.to_owned()))?,
+        };
+        let cwd = command.cwd.as_deref().unwrap_or(Path::new("/"));
+        let mut child = prepare(command, &file, cwd)
+            .spawn()
+            .map_err(|error| why_not_started(command, cwd, error.into()))?;
+        let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
+        Ok(Self {
+            handle,
+            exit: None,
+            stdout: Stream::new(child.stdout.take().map(Into::into), command.max_output),
+            stderr: Stream::new(child.stderr.take().map(Into::into), command.max_output),
+            lines: Lines::new(command.on_line),
+            child,
+        })
+    }
+
+    /// Whether both streams have ended.
+    fn is_silent(&self) -> bool {
+        self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
+    }
+
+    /// Ends the process with everything it started, and reaps it.
+    fn kill(&mut self) {
+        tree::kill(Pid::from_child(&self.child));
+        for _ in 0..MOST_TICKS {
+            // A process that the kernel holds cannot be waited for; better a zombie than to hang.
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(TICK),
+                Ok(Some(_)) | Err(_) => break,
+            }
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is where processes are started"
+)]
+fn prepare(command: &Command<'_>, file: &Path, cwd: &Path) -> std::process::Command {
+    let mut prepared = std::process::Command::new(file);
+    prepared
+        .arg0(&command.program)
+        .args(&command.args)
+        .env_clear()
+        .envs([("LANG", "C"), ("LC_ALL", "C")])
+        .envs(command.env.iter().map(|(name, value)| (name, value)))
+        .env("PATH", command.search_path())
+        .current_dir(cwd)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    prepared
+}
+
+/// Returns the error of a failed start: the system does not say whether it was the program or
+/// the directory.
+fn why_not_started(command: &Command<'_>, cwd: &Path, cause: Cause) -> RunError {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    let entered = rustix::fs::stat(cwd.join("."))
+        .and_then(|_| accessat(CWD, cwd, Access::EXEC_OK, AtFlags::EACCESS));
+    match entered {
+        Ok(()) => RunError::Start {
+            program: command.program.clone(),
+            cause,
+        },
+        Err(errno) => RunError::Directory {
+            cwd: cwd.to_owned(),
+            cause: errno.into(),
+        },
+    }
+}
+
+/// One end of a pipe and what was kept of it.
+struct Stream {
+    /// Gone once the other end is closed.
+    pipe: Option<OwnedFd>,
+    capture: Capture,
+}
+
+impl Stream {
+    fn new(pipe: Option<OwnedFd>, limit: usize) -> Self {
+        Self {
+            pipe,
+            capture: Capture::new(limit),
+        }
+    }
+
+    /// Reads what there is, once, and tells it.
+    fn read(
+        &mut self,
+        buffer: &mut [MaybeUninit<u8>],
+        mut tell: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
+        let Some(pipe) = &self.pipe else {
+            return Ok(());
+        };
+        match rustix::io::read(pipe, buffer) {
+            Ok(([], _)) => self.pipe = None,
+            Ok((chunk, _)) => {
+                self.capture.push(chunk);
+                tell(chunk);
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok(())
+    }
+}
