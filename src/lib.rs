@@ -4,7 +4,9 @@
 //! - [`model`]: messages, properties, states, events and values
 //! - [`system`]: processes, files, accounts, locks and time, each behind a small seam
 //! - [`template`]: expressions and template engines over one value type
+//! - [`resource`]: the types, each as inspect, plan and change
 
 pub mod model;
+pub mod resource;
 pub mod system;
 pub mod template;

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use super::{Engine, Level, Line, NoEvents, Scope};
 use crate::model::event::{Part, TransactionEvent};
-use crate::model::health::HealthResult;
-use crate::model::resource::{Invalid, Phase, Properties, Resource, Slot};
+use crate::model::health::{HealthCheck, HealthResult};
+use crate::model::resource::{Invalid, Phase, Resource};
 use crate::model::state::State;
 use crate::resource::{self, Provider, ProviderError, ResourceError};
-use crate::template::expand;
-use crate::template::expr::{Cache, ExprError};
-use crate::template::Env;
+use crate::template::expr::ExprError;
+use crate::template::resolve::{self, ResolveError};
 
 /// Why a run can't go on: the manifest is wrong, not the machine.
 #[derive(Debug, thiserror::Error)]
@@ -21,8 +20,8 @@ pub enum FlowError {
     Provider(#[from] ProviderError),
     #[error(transparent)]
     Expression(#[from] ExprError),
-    #[error("resolving field {field}: {cause}")]
-    Template { field: String, cause: ExprError },
+    #[error(transparent)]
+    Template(#[from] ResolveError),
     #[error(transparent)]
     Requirement(#[from] NoEvents),
     #[error(transparent)]
@@ -160,17 +159,13 @@ impl Engine<'_> {
         scope: &Scope,
         resource: &Arc<Resource>,
     ) -> Result<Arc<Resource>, FlowError> {
-        if !matches!(
-            resource.properties,
-            Properties::File(_) | Properties::Exec(_)
-        ) {
+        if !resolve::is_deferred(resource) {
             return Ok(Arc::clone(resource));
         }
-        let mut resolved = Arc::clone(resource);
-        if resolve(&mut resolved, Phase::Deferred, &scope.env, &self.programs)? {
-            Arc::make_mut(&mut resolved).complete()?;
-        }
-        Ok(resolved)
+        let mut resolved = Resource::clone(resource);
+        resolve::resource(&mut resolved, Phase::Deferred, &scope.env, &self.programs)?;
+        resolved.complete()?;
+        Ok(Arc::new(resolved))
     }
 
     fn check_health(&self, scope: &Scope, resource: &Resource, event: &mut TransactionEvent) {
@@ -189,7 +184,7 @@ impl Engine<'_> {
         &self,
         scope: &Scope,
         resource: &Resource,
-        check: &crate::model::health::HealthCheck,
+        check: &HealthCheck,
     ) -> HealthResult {
         super::health::probe(check, self.host(scope), &mut |failed| {
             self.say(
@@ -204,31 +199,3 @@ impl Engine<'_> {
         })
     }
 }
-
-/// Resolves the expressions of one phase in place; reports whether there were any.
-pub fn resolve(
-    resource: &mut Arc<Resource>,
-    phase: Phase,
-    env: &Env,
-    programs: &Cache,
-) -> Result<bool, FlowError> {
-    if !has_expressions(resource, phase) {
-        return Ok(false);
-    }
-    Arc::make_mut(resource).visit_texts(phase, &mut |field, place, slot| {
-        let failed = |cause| FlowError::Template {
-            field: format!("{field}{place}"),
-            cause,
-        };
-        expand::resolve_slot(slot, env, programs).map_err(failed)
-    })?;
-    Ok(true)
-}
-
-fn has_expressions(resource: &Arc<Resource>, phase: Phase) -> bool {
-    let _ = (resource, phase);
-    true
-}
-
-/// Keeps the slot type near those who fill it.
-pub type Place<'a> = Slot<'a>;

@@ -1,7 +1,5 @@
 //! The life of a manifest: its resources in order, each applied, reported and recorded.
 
-use std::sync::Arc;
-
 use super::{Engine, FlowError, Level, Line, Scope};
 use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
@@ -62,6 +60,3 @@ fn opening(scope: &Scope, manifest: &Manifest) -> Line {
     line.with("manifest", &manifest.source)
         .with("resources", manifest.resources.len())
 }
-
-/// Keeps resources cheap to share between a manifest and its events.
-pub type SharedResource = Arc<crate::model::Resource>;

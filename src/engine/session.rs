@@ -14,6 +14,7 @@ use crate::model::event::{
 use crate::model::id::{EventId, Reference};
 use crate::model::json;
 use crate::system::files::{self, Durability, FileError};
+use crate::system::random;
 
 const SUFFIX: &str = "event";
 
@@ -223,13 +224,6 @@ impl EventIds {
         self.last = Some((time, payload));
         EventId::new(time, payload)
     }
-}
-
-fn random() -> u128 {
-    let mut bytes = [0; 16];
-    // Without randomness ids still grow; they are only easier to guess, and no secret.
-    let _ = getrandom::fill(&mut bytes);
-    u128::from_be_bytes(bytes)
 }
 
 #[cfg(test)]

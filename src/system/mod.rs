@@ -6,7 +6,6 @@
 //! - [`users`]: names and ids of users and groups
 //! - [`locks`]: one of us at a time, across processes
 //! - [`clock`]: time that tests can hold
-//! - [`words`]: command lines cut into words
 //!
 //! Everything here blocks. It knows nothing of resources, manifests or policy: it is told what
 //! to do, does that one thing, and says by name what went wrong.
@@ -21,7 +20,6 @@ pub mod files;
 pub mod locks;
 pub mod runner;
 pub mod users;
-pub mod words;
 
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use digest::{Digest, Digester};
@@ -29,7 +27,15 @@ pub use files::FileError;
 pub use locks::{FileLock, LockError};
 pub use runner::{Cancel, Command, Output, RunError, Runner, ScriptedRunner, SystemRunner};
 pub use users::{AccountError, Accounts};
-pub use words::WordsError;
+
+/// Returns random bits. Without any to be had they are zero: nothing here guards a secret.
+pub fn random() -> u128 {
+    let mut bytes = [0; 16];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(16) => u128::from_ne_bytes(bytes),
+        _ => 0,
+    }
+}
 
 /// Anything that can go wrong at the edge to the machine.
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +48,6 @@ pub enum Error {
     Account(#[from] AccountError),
     #[error(transparent)]
     Lock(#[from] LockError),
-    #[error(transparent)]
-    Words(#[from] WordsError),
 }
 
 /// What the operating system answered, in the words upstream prints: lower case, no number.

@@ -146,6 +146,19 @@ impl Exec {
         }
     }
 
+    pub(super) fn deferred_texts(&self) -> impl Iterator<Item = &str> {
+        [
+            &self.command,
+            &self.cwd,
+            &self.creates,
+            &self.onlyif,
+            &self.unless,
+        ]
+        .into_iter()
+        .chain(&self.environment)
+        .map(String::as_str)
+    }
+
     pub(super) fn redact(&mut self) {
         for slot in [&mut self.command, &mut self.onlyif, &mut self.unless] {
             if !slot.is_empty() {

@@ -147,6 +147,11 @@ impl File {
         }
     }
 
+    pub(super) fn deferred_texts(&self) -> impl Iterator<Item = &str> {
+        let content = self.content.as_deref();
+        content.into_iter().chain([self.source.as_str()])
+    }
+
     pub(super) fn redact(&mut self) {
         if let Some(content) = &mut self.content {
             *content = REDACTED.into();

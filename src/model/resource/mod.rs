@@ -177,6 +177,17 @@ impl Resource {
         }
     }
 
+    /// Returns every text that is resolved only just before the resource is applied.
+    pub fn deferred_texts(&self) -> impl Iterator<Item = &str> {
+        let (file, exec) = match &self.properties {
+            Properties::File(file) => (Some(file), None),
+            Properties::Exec(exec) => (None, Some(exec)),
+            _ => (None, None),
+        };
+        let file = file.into_iter().flat_map(File::deferred_texts);
+        file.chain(exec.into_iter().flat_map(Exec::deferred_texts))
+    }
+
     /// Returns the resource as events may show it: what is marked sensitive is gone.
     pub fn shown(self: &Arc<Self>) -> Arc<Self> {
         if !self.common.sensitive {

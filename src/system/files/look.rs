@@ -4,6 +4,7 @@
 //! without end. A stable run does little else than this, thousands of times: one look costs one
 //! `stat`, and a hash an open, a check, the reads and a close.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
 use std::mem::MaybeUninit;
@@ -90,6 +91,20 @@ pub fn inspect_and_hash(path: &Path) -> Result<Option<(Metadata, Option<Digest>)
     };
     let digest = opened.hash(path)?;
     Ok(Some((Metadata::from(&opened.stat), Some(digest))))
+}
+
+/// Returns the names in a directory, sorted; none if it does not exist.
+pub fn list(path: &Path) -> Result<Vec<OsString>, FileError> {
+    let entries = match std::fs::read_dir(path) {
+        Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed("list", path))?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(entry.map_err(failed("list", path))?.file_name());
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Returns the digest of a regular file. Links are followed.

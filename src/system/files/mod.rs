@@ -28,7 +28,7 @@ mod store;
 mod tests;
 
 pub use directory::{create_directory, create_private_dir};
-pub use look::{FileKind, Metadata, inspect, inspect_and_hash, read, read_to_string, sha256};
+pub use look::{FileKind, Metadata, inspect, inspect_and_hash, list, read, read_to_string, sha256};
 pub use remove::{remove, remove_recursive};
 pub use store::{Content, Durability, store, write_private};
 
