@@ -5,7 +5,13 @@
 //! - [`system`]: processes, files, accounts, locks and time, each behind a small seam
 //! - [`template`]: expressions and template engines over one value type
 //! - [`resource`]: the types, each as inspect, plan and change
+//! - [`manifest`]: documents into ordered resources
+//! - [`engine`]: policy, sessions and the life of a resource
+//! - [`cli`]: the command line
 
+pub mod cli;
+pub mod engine;
+pub mod manifest;
 pub mod model;
 pub mod resource;
 pub mod system;

@@ -1,3 +1,7 @@
 //! Parses, dispatches and turns the result into an exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ccm::cli::main(std::env::args_os())
+}

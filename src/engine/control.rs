@@ -16,7 +16,10 @@ impl Engine<'_> {
             code => expr::eval_bool(code, &scope.env, &self.programs),
         };
         // Both are evaluated, so that a broken one is never hidden by the other.
-        let (manage_if, unless) = (holds(&control.manage_if, true), holds(&control.unless, false));
+        let (manage_if, unless) = (
+            holds(&control.manage_if, true),
+            holds(&control.unless, false),
+        );
         Ok(manage_if? && !unless?)
     }
 

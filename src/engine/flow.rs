@@ -180,12 +180,7 @@ impl Engine<'_> {
         }
     }
 
-    fn probe(
-        &self,
-        scope: &Scope,
-        resource: &Resource,
-        check: &HealthCheck,
-    ) -> HealthResult {
+    fn probe(&self, scope: &Scope, resource: &Resource, check: &HealthCheck) -> HealthResult {
         super::health::probe(check, self.host(scope), &mut |failed| {
             self.say(
                 &Line::new(Level::Error, "Health check failed")

@@ -79,7 +79,7 @@ pub struct Mode {
 }
 
 /// What the resources of one manifest see.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Scope {
     pub env: Env,
     pub mode: Mode,

@@ -1,6 +1,6 @@
 //! The life of a manifest: its resources in order, each applied, reported and recorded.
 
-use super::{Engine, FlowError, Level, Line, Scope};
+use super::{Engine, FlowError, Level, Line, Scope, Session, SessionError};
 use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
 
@@ -32,7 +32,9 @@ impl Engine<'_> {
                     cause,
                 })?;
             let failed = event.failed;
-            self.finish(event);
+            if let Err(err) = self.record(event) {
+                self.say(&Line::new(Level::Error, "Could not save event").with("error", err));
+            }
             if failed && manifest.fail_on_error && !mode.health_check_only {
                 let text = "Terminating manifest execution due to failed resource";
                 self.say(&Line::new(Level::Warn, text));
@@ -42,12 +44,15 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Reports and records an event; a record that can't be written is said, not fatal.
-    pub fn finish(&mut self, event: TransactionEvent) {
+    /// Reports and records an event.
+    pub fn record(&mut self, event: TransactionEvent) -> Result<(), SessionError> {
         self.sink.borrow_mut().event(&event);
-        if let Err(err) = self.session.record(event) {
-            self.say(&Line::new(Level::Error, "Could not save event").with("error", err));
-        }
+        self.session.record(event)
+    }
+
+    /// Ends the engine and returns what it remembers.
+    pub fn into_session(self) -> Session {
+        self.session
     }
 }
 

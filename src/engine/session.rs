@@ -98,6 +98,14 @@ impl Session {
         Ok(session)
     }
 
+    /// Opens a directory of events that must exist.
+    pub fn existing(path: &Path) -> Result<Self, SessionError> {
+        if !path.as_os_str().is_empty() && files::inspect(path, true)?.is_none() {
+            return Err(SessionError::Missing(path.to_owned()));
+        }
+        Self::directory(path)
+    }
+
     /// Makes the directory of a new session.
     pub fn create(path: &Path) -> Result<(), SessionError> {
         if files::inspect(path, false)?.is_some() {
@@ -172,7 +180,11 @@ fn write_event(
         cause,
     })?;
     let file = directory.join(format!("{id}.{SUFFIX}"));
-    Ok(files::write_private(&file, text.as_bytes(), Durability::Cached)?)
+    Ok(files::write_private(
+        &file,
+        text.as_bytes(),
+        Durability::Cached,
+    )?)
 }
 
 enum Stored {
@@ -328,7 +340,10 @@ mod tests {
         let error = session
             .record(event(EventIds::default().next(at(0)), "zsh", "", false))
             .unwrap_err();
-        assert!(error.to_string().ends_with("gone does not exist"), "{error}");
+        assert!(
+            error.to_string().ends_with("gone does not exist"),
+            "{error}"
+        );
     }
 
     #[test]

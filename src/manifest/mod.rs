@@ -169,12 +169,7 @@ impl Reader<'_> {
         }
     }
 
-    fn resolve_data(
-        &self,
-        document: &Node,
-        env: &Env,
-        programs: &Cache,
-    ) -> Result<Value, String> {
+    fn resolve_data(&self, document: &Node, env: &Env, programs: &Cache) -> Result<Value, String> {
         let data = document
             .get("data")
             .map_or_else(Value::empty_map, Node::to_value);

@@ -51,6 +51,11 @@ impl Accounts {
         })
     }
 
+    /// Returns the ids of the user and group this process acts as.
+    pub fn current(&self) -> (u32, u32) {
+        (Uid::effective().as_raw(), Gid::effective().as_raw())
+    }
+
     /// Returns the name of a user, or the number when no name is found.
     pub fn user_name(&self, uid: u32) -> Arc<str> {
         name(&self.users, uid, |uid| {

@@ -6,5 +6,8 @@
 //! [`Value`]: crate::model::Value
 
 pub mod env;
+pub mod expand;
+pub mod expr;
+pub mod resolve;
 
 pub use env::Env;

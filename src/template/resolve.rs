@@ -1,12 +1,12 @@
 //! Resolves the expressions in a resource's properties, each exactly once: a result that looks
 //! like an expression is data.
 
+use super::Env;
 use super::expand::{self, has_expressions};
 use super::expr::{Cache, ExprError};
-use super::Env;
-use crate::model::value::{Map, Value};
 use crate::model::registration::Port;
 use crate::model::resource::{Phase, Resource, Slot};
+use crate::model::value::{Map, Value};
 
 /// A property whose expression failed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -1,0 +1,168 @@
+//! `ccm apply`: a manifest, run once.
+
+use std::path::{Path, PathBuf};
+
+use super::environment::environment;
+use super::output::{Console, Report, to_millis};
+use super::{CliError, Verdict};
+use crate::engine::{Engine, Machine, Mode, Scope, Session, directory_of};
+use crate::manifest::{self, Manifest};
+use crate::model::event::TransactionEvent;
+use crate::model::{json, text, yaml};
+use crate::system::{Accounts, Clock, SystemClock, SystemRunner, files};
+use crate::template::expr::Cache;
+
+/// The largest manifest that is read.
+const MAX_MANIFEST_BYTES: u64 = 256 * 1024 * 1024;
+
+/// How many resources `--timings` lists.
+const SLOWEST: usize = 10;
+
+/// Applies a manifest
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The manifest, a YAML file
+    manifest: String,
+
+    /// Says what would be done, changes nothing
+    #[arg(long)]
+    noop: bool,
+
+    /// Runs health checks only
+    #[arg(long)]
+    monitor_only: bool,
+
+    /// Shows what changes in files, or would change
+    #[arg(long)]
+    diff: bool,
+
+    /// Prints the resolved manifest and stops
+    #[arg(long)]
+    render: bool,
+
+    /// Prints a summary (the default)
+    #[arg(long, overrides_with = "no_report", hide = true)]
+    report: bool,
+
+    /// Prints no summary
+    #[arg(long)]
+    no_report: bool,
+
+    /// Lists the resources that took longest
+    #[arg(long)]
+    timings: bool,
+
+    /// Prints the events and the summary as one JSON document, and nothing else
+    #[arg(long)]
+    json: bool,
+
+    /// Exits with 2 when something changed, 4 when it failed, 6 for both
+    #[arg(long)]
+    detailed_exitcodes: bool,
+
+    /// Reads variables for templates from ./.env (the default)
+    #[arg(long, overrides_with = "no_read_env", hide = true)]
+    read_env: bool,
+
+    /// Does not read variables for templates from ./.env
+    #[arg(long)]
+    no_read_env: bool,
+}
+
+pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
+    if args.noop && args.monitor_only {
+        return Err(CliError::usage(
+            "cannot set healthcheck only and noop mode at the same time",
+        ));
+    }
+    let file = local_file(&args.manifest)?;
+    let mut scope = Scope {
+        env: environment(&directory_of(&file), !args.no_read_env)?,
+        mode: Mode {
+            noop: args.noop,
+            health_check_only: args.monitor_only,
+            diff: args.diff,
+        },
+    };
+    let manifest = load(&file, &args.manifest, &mut scope)?;
+    if args.render {
+        let document = manifest.render().map_err(CliError::failed)?;
+        console.print(&format!("{}\n", yaml::print(&document)));
+        return Ok(Verdict::default());
+    }
+    if args.json {
+        console.silence();
+    }
+    execute(&args, &scope, &manifest, console)
+}
+
+fn local_file(source: &str) -> Result<PathBuf, CliError> {
+    if text::url_scheme(source).is_some_and(|(_, rest)| rest.starts_with("//")) {
+        return Err(CliError::usage(format!(
+            "unsupported manifest source: {source}"
+        )));
+    }
+    std::path::absolute(source).map_err(CliError::usage)
+}
+
+fn load(file: &Path, shown: &str, scope: &mut Scope) -> Result<Manifest, CliError> {
+    let text = files::read_to_string(file, MAX_MANIFEST_BYTES).map_err(CliError::usage)?;
+    manifest::load(&text, shown, &mut scope.env, &Cache::default()).map_err(CliError::usage)
+}
+
+fn execute(
+    args: &Args,
+    scope: &Scope,
+    manifest: &Manifest,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    if !manifest.pre_message.is_empty() && !args.json {
+        console.print(&format!("\n{}\n", manifest.pre_message));
+    }
+    let runner = SystemRunner::new();
+    let machine = Machine {
+        runner: &runner,
+        clock: &SystemClock,
+        accounts: Accounts::default(),
+    };
+    let session = Session::memory(SystemClock.now());
+    let mut engine = Engine::new(machine, session, console);
+    let result = engine.run(scope, manifest);
+    let session = engine.into_session();
+    result.map_err(CliError::failed)?;
+    let summary = session.summary();
+    if args.json {
+        let document = serde_json::json!({ "events": session.events(), "summary": summary });
+        let text = json::pretty(&document).map_err(CliError::failed)?;
+        console.print(&format!("{text}\n"));
+    } else {
+        if !manifest.post_message.is_empty() && summary.total_errors == 0 {
+            console.print(&format!("{}\n", manifest.post_message));
+        }
+        if !args.no_report {
+            console.report("Manifest Run Summary", &summary, Report::Manifest);
+        }
+        if args.timings {
+            console.print(&timings(session.events()));
+        }
+    }
+    Ok(Verdict {
+        changed: summary.changed_resources > 0,
+        failed: summary.failed_resources > 0 || summary.requirements_unmet_count > 0,
+        detailed: args.detailed_exitcodes,
+    })
+}
+
+fn timings(events: &[TransactionEvent]) -> String {
+    let mut slowest: Vec<&TransactionEvent> = events.iter().collect();
+    slowest.sort_by_key(|event| std::cmp::Reverse(event.duration));
+    let mut text = String::from("\nSlowest Resources\n\n");
+    for event in slowest.into_iter().take(SLOWEST) {
+        let time = match to_millis(event.duration).as_str() {
+            "0s" => text::go_duration(event.duration),
+            millis => millis.to_owned(),
+        };
+        text.push_str(&format!("{time:>21}: {}#{}\n", event.type_name, event.name));
+    }
+    text
+}

@@ -1,0 +1,143 @@
+//! `ccm ensure api pipe`: a request on standard input, a response on standard output, nothing
+//! else there. Whoever asks reads the response, so the exit code only says that there is one.
+
+use std::io::Read;
+
+use clap::Subcommand;
+
+use super::{CliError, Console, Options, Verdict, machine};
+use crate::engine::Engine;
+use crate::model::event::TransactionEvent;
+use crate::model::request::{EnsureResponse, parse_ensure};
+use crate::model::resource::Phase;
+use crate::model::text::go_duration;
+use crate::model::{json, yaml};
+use crate::system::SystemRunner;
+use crate::template::expr::Cache;
+use crate::template::resolve;
+
+/// The largest request that is read.
+const MAX_REQUEST_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Takes requests as documents
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Reads one request from standard input and writes its response
+    #[command(alias = "piped")]
+    Pipe {
+        /// Writes the response as YAML
+        #[arg(long, overrides_with = "no_yaml")]
+        yaml: bool,
+
+        /// Writes the response as JSON (the default)
+        #[arg(long, hide = true)]
+        no_yaml: bool,
+    },
+}
+
+pub(super) fn run(
+    args: Args,
+    options: &Options,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let Command::Pipe { yaml: as_yaml, .. } = args.command;
+    console.keep_stdout_free();
+    let mut body = Vec::new();
+    std::io::stdin()
+        .lock()
+        .take(MAX_REQUEST_BYTES)
+        .read_to_end(&mut body)
+        .map_err(CliError::failed)?;
+    let body = String::from_utf8_lossy(&body);
+    let response = EnsureResponse::new(answer(&body, options, console));
+    let text = if as_yaml {
+        format!("{}\n", yaml::print(&yaml_form(&response)?))
+    } else {
+        let text = json::pretty(&response).map_err(CliError::failed)?;
+        format!("{text}\n")
+    };
+    console.print(&text);
+    Ok(Verdict::default())
+}
+
+fn answer(
+    body: &str,
+    options: &Options,
+    console: &mut Console,
+) -> Result<TransactionEvent, String> {
+    let mut resource = parse_ensure(body).map_err(|err| err.to_string())?;
+    let session = options
+        .store()
+        .map_err(|err| err.to_string())?
+        .map(crate::engine::Session::directory)
+        .transpose()
+        .map_err(|err| err.to_string())?
+        .unwrap_or_default();
+    let scope = options.scope().map_err(|err| err.to_string())?;
+    resolve::resource(&mut resource, Phase::Early, &scope.env, &Cache::default())
+        .map_err(|err| err.to_string())?;
+    resource.complete().map_err(|err| err.to_string())?;
+    let runner = SystemRunner::new();
+    Engine::new(machine(&runner), session, console)
+        .apply(&scope, &resource.into())
+        .map_err(|err| err.to_string())
+}
+
+/// Returns a response as upstream's YAML has it: durations are text, and what all states share
+/// stands below a key of its own.
+fn yaml_form(response: &EnsureResponse) -> Result<serde_json::Value, CliError> {
+    let mut document = serde_json::to_value(response).map_err(CliError::failed)?;
+    let (Some(state), Some(event)) = (document.get_mut("state"), &response.state) else {
+        return Ok(document);
+    };
+    if let Some(duration) = state.get_mut("duration") {
+        *duration = go_duration(event.duration).into();
+    }
+    if let Some(checks) = state.get_mut("health_check").and_then(|v| v.as_array_mut()) {
+        for check in checks.iter_mut().filter_map(|v| v.as_object_mut()) {
+            if let Some(output) = check.shift_remove("Output") {
+                check.insert("output".into(), output);
+            }
+        }
+    }
+    if let Some(status) = state.get_mut("status").and_then(|v| v.as_object_mut()) {
+        nest_common(status);
+    }
+    Ok(document)
+}
+
+const COMMON_KEYS: [&str; 11] = [
+    "timestamp",
+    "protocol",
+    "type",
+    "name",
+    "ensure",
+    "changed",
+    "refreshed",
+    "stable",
+    "noop",
+    "noop_message",
+    "health_check",
+];
+
+fn nest_common(status: &mut serde_json::Map<String, serde_json::Value>) {
+    let is_exec = status.get("type").is_some_and(|name| name == "exec");
+    let mut common = serde_json::Map::new();
+    for key in COMMON_KEYS {
+        if let Some(value) = status.shift_remove(key) {
+            common.insert(key.into(), value);
+        }
+    }
+    status.shift_insert(0, "commonresourcestate".into(), common.into());
+    if is_exec {
+        for key in ["creates_satisfied", "onlyif_satisfied", "unless_satisfied"] {
+            status.entry(key).or_insert(false.into());
+        }
+    }
+}

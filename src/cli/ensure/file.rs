@@ -1,0 +1,121 @@
+//! `ccm ensure file`
+
+use std::path::PathBuf;
+
+use super::{CliError, CommonArgs, absolute};
+use crate::model::resource::{File, Properties, Resource};
+use crate::system::{Accounts, files};
+
+/// The largest file whose content is taken with --content-file.
+const MAX_CONTENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Manages a file or a directory
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The path to manage
+    name: String,
+
+    /// present, absent or directory
+    #[arg(default_value = "present")]
+    ensure: String,
+
+    /// The owner, or owner and group; yours unless given
+    #[arg(long, value_name = "USER[:GROUP]")]
+    owner: Option<String>,
+
+    /// The group; yours unless given
+    #[arg(long)]
+    group: Option<String>,
+
+    /// The permissions, in octal [default: 0644, 0755 for a directory]
+    #[arg(long)]
+    mode: Option<String>,
+
+    /// The content
+    #[arg(long, alias = "contents", conflicts_with_all = ["content_file", "source"])]
+    content: Option<String>,
+
+    /// A file that holds the content, with templates
+    #[arg(
+        long,
+        alias = "contents-file",
+        value_name = "FILE",
+        conflicts_with = "source"
+    )]
+    content_file: Option<PathBuf>,
+
+    /// A file to copy
+    #[arg(long, value_name = "FILE")]
+    source: Option<String>,
+
+    /// Removes a directory with all that is in it
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl Args {
+    pub(super) fn resource(self) -> Result<Resource, CliError> {
+        let (owner, group) = self.owners()?;
+        let mode = self.mode.unwrap_or_else(|| match self.ensure.as_str() {
+            "directory" => "0755".into(),
+            _ => "0644".into(),
+        });
+        let content = match (self.content, self.content_file) {
+            (Some(content), _) => Some(content),
+            (None, Some(file)) => {
+                Some(files::read_to_string(&file, MAX_CONTENT_BYTES).map_err(CliError::usage)?)
+            }
+            (None, None) => None,
+        };
+        let source = match self.source {
+            Some(source) => existing(&source)?,
+            None => String::new(),
+        };
+        let file = File {
+            content,
+            source,
+            owner,
+            group,
+            mode,
+            force: self.force,
+        };
+        let name = absolute(&self.name).map_err(CliError::usage)?;
+        let mut resource = Resource::new(name, self.ensure, Properties::File(file));
+        self.common.fill(&mut resource);
+        Ok(resource)
+    }
+
+    /// Takes `--owner user:group` and `--owner user --group group` alike.
+    fn owners(&self) -> Result<(String, String), CliError> {
+        let accounts = Accounts::default();
+        let (owner, joined_group) = match self.owner.as_deref().map(|text| text.split_once(':')) {
+            Some(Some((owner, group))) => (Some(owner), Some(group)),
+            Some(None) => (self.owner.as_deref(), None),
+            None => (None, None),
+        };
+        let group = match (joined_group, self.group.as_deref()) {
+            (Some(a), Some(b)) if a != b => {
+                return Err(CliError::usage(format!(
+                    "--owner names the group {a:?} and --group {b:?}"
+                )));
+            }
+            (joined, own) => joined.or(own),
+        };
+        let (uid, gid) = accounts.current();
+        Ok((
+            owner.map_or_else(|| accounts.user_name(uid).to_string(), Into::into),
+            group.map_or_else(|| accounts.group_name(gid).to_string(), Into::into),
+        ))
+    }
+}
+
+fn existing(path: &str) -> Result<String, CliError> {
+    let path = absolute(path).map_err(CliError::usage)?;
+    match files::inspect(path.as_ref(), true).map_err(CliError::usage)? {
+        Some(_) => Ok(path),
+        None => Err(CliError::usage(format!("path '{path}' does not exist"))),
+    }
+}

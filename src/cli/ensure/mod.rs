@@ -1,0 +1,234 @@
+//! `ccm ensure`: one resource, asked for on the command line or as a document.
+
+mod api;
+mod exec;
+mod file;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Subcommand;
+
+use super::environment::environment;
+use super::output::Console;
+use super::{CliError, Verdict};
+use crate::engine::{Engine, Machine, Mode, Scope, Session};
+use crate::model::health::HealthCheck;
+use crate::model::resource::{Control, Phase, Resource};
+use crate::model::{json, text};
+use crate::system::{Accounts, Clock, SystemClock, SystemRunner};
+use crate::template::expr::Cache;
+use crate::template::resolve;
+
+/// Brings one resource to a wanted state
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    options: Options,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every ensure command knows.
+#[derive(Debug, clap::Args)]
+struct Options {
+    /// Says what would be done, changes nothing
+    #[arg(long, global = true)]
+    noop: bool,
+
+    /// Shows what changes in files, or would change
+    #[arg(long, global = true)]
+    diff: bool,
+
+    /// Keeps events in this directory, made by `ccm session new`
+    #[arg(long, global = true, env = "CCM_SESSION_STORE", value_name = "DIR")]
+    session: Option<PathBuf>,
+
+    /// Reads variables for templates from ./.env (the default)
+    #[arg(long, global = true, overrides_with = "no_read_env", hide = true)]
+    read_env: bool,
+
+    /// Does not read variables for templates from ./.env
+    #[arg(long, global = true)]
+    no_read_env: bool,
+
+    /// Exits with 2 when something changed, 4 when it failed, 6 for both
+    #[arg(long, global = true)]
+    detailed_exitcodes: bool,
+
+    /// Prints the transaction event as JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    File(file::Args),
+    Exec(exec::Args),
+    Api(api::Args),
+}
+
+/// Properties that every type has.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Common properties")]
+struct CommonArgs {
+    /// Another name for the resource
+    #[arg(long)]
+    alias: Option<String>,
+
+    /// A command that checks the resource's health afterwards
+    #[arg(long, value_name = "COMMAND")]
+    check: Option<String>,
+
+    /// How often the check is tried
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    check_tries: i64,
+
+    /// How long to wait between tries
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    check_sleep: String,
+
+    /// Manages the resource only if this expression is true
+    #[arg(long = "if", value_name = "EXPR")]
+    manage_if: Option<String>,
+
+    /// Manages the resource unless this expression is true
+    #[arg(long, value_name = "EXPR")]
+    unless: Option<String>,
+
+    /// The provider to use
+    #[arg(long)]
+    provider: Option<String>,
+
+    /// A resource that must have come out well before, as type#name
+    #[arg(long, value_name = "TYPE#NAME")]
+    require: Vec<String>,
+}
+
+impl CommonArgs {
+    fn fill(self, resource: &mut Resource) {
+        let common = &mut resource.common;
+        common.alias = self.alias.unwrap_or_default();
+        common.provider = self.provider.unwrap_or_default();
+        common.require = self.require;
+        if self.manage_if.is_some() || self.unless.is_some() {
+            common.control = Some(Control {
+                manage_if: self.manage_if.unwrap_or_default(),
+                unless: self.unless.unwrap_or_default(),
+            });
+        }
+        if let Some(command) = self.check {
+            common.health_checks = vec![HealthCheck {
+                command,
+                tries: self.check_tries,
+                try_sleep: self.check_sleep,
+                ..HealthCheck::default()
+            }];
+        }
+    }
+}
+
+pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
+    let Args { options, command } = args;
+    let resource = match command {
+        Command::Api(args) => return api::run(args, &options, console),
+        Command::File(args) => args.resource()?,
+        Command::Exec(args) => args.resource(),
+    };
+    let session = options.open_session(&resource)?;
+    if options.json {
+        console.keep_stdout_free();
+    }
+    let scope = options.scope()?;
+    let resource = prepare(resource, &scope)?;
+    let runner = SystemRunner::new();
+    let event = {
+        let mut engine = Engine::new(machine(&runner), session, console);
+        let event = engine.apply(&scope, &resource).map_err(CliError::failed)?;
+        engine.record(event.clone()).map_err(CliError::failed)?;
+        event
+    };
+    if options.json {
+        let text = json::pretty(&event).map_err(CliError::failed)?;
+        console.print(&format!("{text}\n"));
+    }
+    Ok(Verdict {
+        changed: event.changed,
+        failed: event.failed || !event.unmet_requirements.is_empty(),
+        detailed: options.detailed_exitcodes,
+    })
+}
+
+fn machine(runner: &SystemRunner) -> Machine<'_> {
+    Machine {
+        runner,
+        clock: &SystemClock,
+        accounts: Accounts::default(),
+    }
+}
+
+/// Resolves templates and validates, before anything is touched.
+fn prepare(mut resource: Resource, scope: &Scope) -> Result<Arc<Resource>, CliError> {
+    let label = resource.label();
+    resolve::resource(&mut resource, Phase::Early, &scope.env, &Cache::default())
+        .map_err(|err| CliError::usage(format!("{label}: {err}")))?;
+    resource
+        .complete()
+        .map_err(|err| CliError::usage(format!("{label}: invalid resource: {err}")))?;
+    Ok(Arc::new(resource))
+}
+
+impl Options {
+    /// Opens the session; a store that can't be written is found out before anything is done.
+    fn open_session(&self, resource: &Resource) -> Result<Session, CliError> {
+        let Some(store) = self.store()? else {
+            for (what, references) in [
+                ("requires", resource.common.require.as_slice()),
+                ("subscribe", resource.subscribe()),
+            ] {
+                if !references.is_empty() {
+                    return Err(CliError::usage(format!(
+                        "session store should be set when using {what}"
+                    )));
+                }
+            }
+            return Ok(Session::memory(SystemClock.now()));
+        };
+        Session::existing(store).map_err(CliError::usage)
+    }
+
+    fn store(&self) -> Result<Option<&Path>, CliError> {
+        match &self.session {
+            Some(store) if store.as_os_str().is_empty() => {
+                Err(CliError::usage("session store should not be empty"))
+            }
+            store => Ok(store.as_deref()),
+        }
+    }
+
+    fn scope(&self) -> Result<Scope, CliError> {
+        let directory = std::env::current_dir().map_err(CliError::failed)?;
+        Ok(Scope {
+            env: environment(&directory, !self.no_read_env)?,
+            mode: Mode {
+                noop: self.noop,
+                diff: self.diff,
+                ..Mode::default()
+            },
+        })
+    }
+}
+
+/// Returns a path as the engine wants it: from the root, and clean.
+pub(super) fn absolute(path: &str) -> Result<String, String> {
+    if path.starts_with('/') {
+        return Ok(path.into());
+    }
+    let directory = std::env::current_dir().map_err(|err| err.to_string())?;
+    let joined = directory.join(path);
+    let joined = joined
+        .to_str()
+        .ok_or_else(|| format!("{} is not UTF-8", joined.display()))?;
+    Ok(text::clean_path(joined))
+}

@@ -1,0 +1,123 @@
+//! The command line: translates what a person typed into the engine's terms and its answers into
+//! lines, documents and exit codes. Decides nothing about a resource.
+
+mod apply;
+mod ensure;
+mod environment;
+mod error;
+mod output;
+mod session;
+mod status;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use error::CliError;
+use output::Console;
+
+/// Configuration management for one host or a whole fleet, compatible with Choria CCM
+#[derive(Debug, Parser)]
+#[command(name = "ccm", version, disable_help_subcommand = false)]
+struct Cli {
+    /// Logs at debug level
+    #[arg(long, global = true)]
+    debug: bool,
+
+    /// Logs at info level
+    #[arg(long, global = true)]
+    info: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Ensure(Box<ensure::Args>),
+    Apply(apply::Args),
+    #[command(alias = "info")]
+    Status(status::Args),
+    Session(session::Args),
+}
+
+/// What a command found out, for the exit code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Verdict {
+    changed: bool,
+    failed: bool,
+    /// Exit codes as Puppet has them: 2 changed, 4 failed, 6 both.
+    detailed: bool,
+}
+
+impl Verdict {
+    fn code(self) -> u8 {
+        match self {
+            Self {
+                detailed: true,
+                changed,
+                failed,
+            } => u8::from(changed) * 2 + u8::from(failed) * 4,
+            Self { failed: true, .. } => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// Runs the program with these arguments and returns its exit code.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if args.len() < 2 {
+        // Nothing asked, nothing wrong: show what there is.
+        eprintln!("{}", Cli::command().render_help());
+        return ExitCode::SUCCESS;
+    }
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(err) => {
+            let code = if err.use_stderr() { 2 } else { 0 };
+            let _ = err.print();
+            return ExitCode::from(code);
+        }
+    };
+    let mut console = Console::new(cli.debug, cli.info);
+    let result = match cli.command {
+        Command::Ensure(args) => ensure::run(*args, &mut console),
+        Command::Apply(args) => apply::run(args, &mut console),
+        Command::Status(args) => status::run(&args, &mut console),
+        Command::Session(args) => session::run(args, &mut console),
+    };
+    match result {
+        Ok(verdict) => ExitCode::from(verdict.code()),
+        Err(err) => {
+            eprintln!("ccm: error: {err}");
+            ExitCode::from(err.code())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn detailed_exit_codes_add_up_as_in_puppet() {
+        let verdict = |changed, failed, detailed| Verdict {
+            changed,
+            failed,
+            detailed,
+        };
+        assert_eq!(verdict(true, false, false).code(), 0);
+        assert_eq!(verdict(true, true, false).code(), 1);
+        assert_eq!(verdict(true, false, true).code(), 2);
+        assert_eq!(verdict(false, true, true).code(), 4);
+        assert_eq!(verdict(true, true, true).code(), 6);
+        assert_eq!(verdict(false, false, true).code(), 0);
+    }
+}

@@ -1,0 +1,399 @@
+//! What a person sees: status lines on standard output, the system log on standard error.
+//! Colour only on a terminal that wants it.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use chrono::Local;
+
+use crate::engine::{Level, Line, Sink};
+use crate::model::event::{Summary, TransactionEvent};
+use crate::model::text::go_duration;
+use crate::system::{Clock, SystemClock};
+
+/// Where lines of the user log go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Stdout,
+    /// Standard output belongs to a document.
+    Stderr,
+    Nowhere,
+}
+
+/// Prints lines, status lines and diffs.
+#[derive(Debug)]
+pub(super) struct Console {
+    user_level: Level,
+    system_level: Level,
+    target: Target,
+    colour: bool,
+}
+
+impl Console {
+    pub(super) fn new(debug: bool, info: bool) -> Self {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self {
+            user_level: if debug { Level::Debug } else { Level::Info },
+            system_level: match (debug, info) {
+                (true, _) => Level::Debug,
+                (_, true) => Level::Info,
+                _ => Level::Warn,
+            },
+            target: Target::Stdout,
+            colour: !plain && std::io::stdout().is_terminal(),
+        }
+    }
+
+    /// Leaves standard output to a document: lines go to standard error.
+    pub(super) fn keep_stdout_free(&mut self) {
+        self.target = Target::Stderr;
+        self.colour = self.colour && std::io::stderr().is_terminal();
+    }
+
+    /// Prints no lines at all.
+    pub(super) fn silence(&mut self) {
+        self.target = Target::Nowhere;
+    }
+
+    /// Prints text as it is, on standard output.
+    pub(super) fn print(&self, text: &str) {
+        // A reader that went away is not our error.
+        let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    }
+
+    fn put(&self, text: &str) {
+        match self.target {
+            Target::Stdout => self.print(text),
+            Target::Stderr => eprint!("{text}"),
+            Target::Nowhere => {}
+        }
+    }
+
+    /// Writes to the system log.
+    pub(super) fn log(&self, line: &Line) {
+        if line.level >= self.system_level {
+            eprintln!("{}", system_line(line));
+        }
+    }
+
+    /// Prints the counts of a run.
+    pub(super) fn report(&self, title: &str, summary: &Summary, kind: Report) {
+        self.print(&report_text(title, summary, kind));
+    }
+}
+
+/// Which counts are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    Manifest,
+    Session,
+}
+
+impl Sink for Console {
+    fn event(&mut self, event: &TransactionEvent) {
+        let line = status_line(event);
+        self.line(&line);
+    }
+
+    fn line(&mut self, line: &Line) {
+        if line.level >= self.user_level {
+            self.put(&user_line(line, self.colour));
+        }
+    }
+
+    fn diff(&mut self, text: &str) {
+        self.put(&paint_diff(text, self.colour));
+    }
+}
+
+fn word(level: Level) -> &'static str {
+    match level {
+        Level::Debug => "DEBUG",
+        Level::Info => "INFO",
+        Level::Warn => "WARN",
+        Level::Error => "ERROR",
+    }
+}
+
+fn user_line(line: &Line, colour: bool) -> String {
+    let word = word(line.level);
+    let mut text = if colour {
+        let code = match line.level {
+            Level::Debug => 35,
+            Level::Info => 32,
+            Level::Warn => 33,
+            Level::Error => 31,
+        };
+        format!(" \x1b[{code}m{word:<5}\x1b[0m {}", line.message)
+    } else {
+        format!(" {word:<5} {}", line.message)
+    };
+    for (key, value) in &line.fields {
+        if colour {
+            text.push_str(&format!(" \x1b[2m{key}=\x1b[0m{value}"));
+        } else {
+            text.push_str(&format!(" {key}={value}"));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn system_line(line: &Line) -> String {
+    let now = SystemClock.now().with_timezone(&Local);
+    let time = now.format("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string();
+    let time = match time.strip_suffix("+00:00") {
+        Some(utc) => format!("{utc}Z"),
+        None => time,
+    };
+    let mut text = format!(
+        "time={time} level={} msg={}",
+        word(line.level),
+        logfmt(&line.message)
+    );
+    for (key, value) in &line.fields {
+        text.push_str(&format!(" {key}={}", logfmt(value)));
+    }
+    text
+}
+
+fn logfmt(value: &str) -> String {
+    let plain = !value.is_empty()
+        && !value
+            .chars()
+            .any(|c| c == ' ' || c == '"' || c == '=' || c.is_control());
+    if plain {
+        value.into()
+    } else {
+        crate::model::text::quote(value)
+    }
+}
+
+/// Returns the one line that says how a resource came out.
+pub(super) fn status_line(event: &TransactionEvent) -> Line {
+    let (level, word) = if event.failed {
+        (Level::Error, "failed")
+    } else if !event.unmet_requirements.is_empty() {
+        (Level::Error, "skipped due to unmet requirement")
+    } else if event.skipped {
+        (Level::Warn, "skipped")
+    } else if event.refreshed {
+        (Level::Warn, "refreshed")
+    } else if event.changed {
+        (Level::Warn, "changed")
+    } else {
+        (Level::Info, "stable")
+    };
+    let name = match event.alias.as_str() {
+        "" => event.name.clone(),
+        alias => format!("{alias} (alias)"),
+    };
+    let mut line = Line::new(level, format!("{}#{name} {word}", event.type_name));
+    if event.health_check_only {
+        line = line.with("healthcheck", true);
+    }
+    line = line
+        .with("ensure", &event.requested_ensure)
+        .with("runtime", to_millis(event.duration))
+        .with("provider", &event.provider);
+    if event.noop {
+        line = match event.noop_message.as_str() {
+            "" => line.with("noop", true),
+            message => line.with("noop", message),
+        };
+    }
+    if event.failed {
+        line = line.with("errors", event.errors.join(", "));
+    } else {
+        for item in &event.unmet_requirements {
+            line = line.with("unmet", item);
+        }
+    }
+    line
+}
+
+/// Returns a duration cut to milliseconds.
+pub(super) fn to_millis(duration: Duration) -> String {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    go_duration(Duration::from_millis(millis))
+}
+
+fn report_text(title: &str, summary: &Summary, kind: Report) -> String {
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    let is_session = kind == Report::Session;
+    if !is_session || !summary.total_duration.is_zero() {
+        rows.push(("Run Time", to_millis(summary.total_duration)));
+    }
+    rows.push(("Total Resources", summary.total_resources.to_string()));
+    if is_session {
+        rows.push(("Unique Resources", summary.unique_resources.to_string()));
+    }
+    rows.push(("Stable Resources", summary.stable_resources.to_string()));
+    rows.push(("Changed Resources", summary.changed_resources.to_string()));
+    rows.push(("Failed Resources", summary.failed_resources.to_string()));
+    rows.push(("Skipped Resources", summary.skipped_resources.to_string()));
+    rows.push(("Refreshed Resources", summary.refreshed_count.to_string()));
+    if !is_session {
+        let unmet = summary.requirements_unmet_count;
+        rows.push(("Unmet Requirements", unmet.to_string()));
+        let mut checked = summary.health_checked_count.to_string();
+        if summary.health_checked_count > 0 {
+            checked.push_str(&format!(
+                " (ok: {}, critical: {}, warning: {} unknown: {})",
+                summary.health_check_ok_count,
+                summary.health_check_critical_count,
+                summary.health_check_warning_count,
+                summary.health_check_unknown_count
+            ));
+        }
+        rows.push(("Checked Resources", checked));
+    }
+    rows.push(("Total Errors", summary.total_errors.to_string()));
+    let mut text = format!("\n{title}\n\n");
+    for (name, value) in rows {
+        text.push_str(&format!("{name:>21}: {value}\n"));
+    }
+    text
+}
+
+fn paint_diff(text: &str, colour: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        let code = match line.as_bytes() {
+            [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] => "1",
+            [b'+', ..] => "32",
+            [b'-', ..] => "31",
+            [b'@', ..] => "36",
+            _ => "0",
+        };
+        if colour && code != "0" {
+            out.push_str(&format!("\x1b[{code}m{line}\x1b[0m\n"));
+        } else {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::id::EventId;
+    use crate::model::resource::{File, Properties, Resource};
+
+    fn event() -> TransactionEvent {
+        let time = chrono::DateTime::UNIX_EPOCH;
+        let resource = Resource::new("/srv/motd", "present", Properties::File(File::default()));
+        let mut event =
+            TransactionEvent::begin(EventId::new(time, 1), time, "posix", &Arc::new(resource));
+        event.duration = Duration::from_micros(2_900);
+        event
+    }
+
+    fn shown(event: &TransactionEvent) -> String {
+        user_line(&status_line(event), false)
+    }
+
+    #[test]
+    fn a_changed_resource_is_shown_as_upstream_shows_it() {
+        let mut event = event();
+        event.changed = true;
+        assert_eq!(
+            shown(&event),
+            " WARN  file#/srv/motd changed ensure=present runtime=2ms provider=posix\n"
+        );
+    }
+
+    #[test]
+    fn the_first_outcome_that_holds_is_shown() {
+        let outcome = |change: fn(&mut TransactionEvent)| {
+            let mut event = event();
+            change(&mut event);
+            shown(&event)
+        };
+        for (found, expected) in [
+            (
+                outcome(|_| {}),
+                " INFO  file#/srv/motd stable ensure=present runtime=2ms provider=posix\n",
+            ),
+            (
+                outcome(|e| {
+                    e.failed = true;
+                    e.changed = true;
+                    e.errors = vec!["a".into(), "b".into()];
+                }),
+                " ERROR file#/srv/motd failed ensure=present runtime=2ms provider=posix errors=a, b\n",
+            ),
+            (
+                outcome(|e| {
+                    e.skipped = true;
+                    e.unmet_requirements = vec!["exec#x".into(), "exec#y".into()];
+                }),
+                " ERROR file#/srv/motd skipped due to unmet requirement ensure=present runtime=2ms provider=posix unmet=exec#x unmet=exec#y\n",
+            ),
+            (
+                outcome(|e| e.skipped = true),
+                " WARN  file#/srv/motd skipped ensure=present runtime=2ms provider=posix\n",
+            ),
+            (
+                outcome(|e| {
+                    e.noop = true;
+                    e.changed = true;
+                    e.noop_message = "Would have created the file".into();
+                }),
+                " WARN  file#/srv/motd changed ensure=present runtime=2ms provider=posix noop=Would have created the file\n",
+            ),
+            (
+                outcome(|e| {
+                    e.alias = "motd".into();
+                    e.noop = true;
+                }),
+                " INFO  file#motd (alias) stable ensure=present runtime=2ms provider=posix noop=true\n",
+            ),
+        ] {
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn the_system_log_quotes_what_needs_it() {
+        let line = Line::new(Level::Warn, "two words")
+            .with("a", "b")
+            .with("c", "");
+        let text = system_line(&line);
+        assert!(
+            text.ends_with("level=WARN msg=\"two words\" a=b c=\"\""),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_report_has_upstreams_lines() {
+        let mut summary = Summary::of(None, []);
+        summary.total_duration = Duration::from_millis(13);
+        summary.total_resources = 4;
+        summary.health_checked_count = 1;
+        summary.health_check_ok_count = 1;
+        assert_eq!(
+            report_text("Manifest Run Summary", &summary, Report::Manifest),
+            "
+Manifest Run Summary
+
+             Run Time: 13ms
+      Total Resources: 4
+     Stable Resources: 0
+    Changed Resources: 0
+     Failed Resources: 0
+    Skipped Resources: 0
+  Refreshed Resources: 0
+   Unmet Requirements: 0
+    Checked Resources: 1 (ok: 1, critical: 0, warning: 0 unknown: 0)
+         Total Errors: 0
+"
+        );
+    }
+}

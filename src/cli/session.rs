@@ -1,0 +1,131 @@
+//! `ccm session`: events of several `ccm ensure` calls, kept together and summed up.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+
+use super::output::{Console, Report};
+use super::{CliError, Verdict};
+use crate::engine::{Level, Line, Session};
+use crate::model::json;
+use crate::system::{files, random};
+
+/// Manages sessions
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Creates a session store and prints the variable that selects it
+    #[command(aliases = ["start", "create"])]
+    New {
+        /// The directory to create; a new one below the temporary directory unless given
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
+    /// Sums a session up
+    Report {
+        /// The session store
+        #[arg(long, env = "CCM_SESSION_STORE", value_name = "DIR")]
+        session: Option<PathBuf>,
+
+        /// Removes the session afterwards, if it is below the temporary directory
+        #[arg(long)]
+        remove: bool,
+
+        /// Prints the summary as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
+    match args.command {
+        Command::New { directory } => new(directory, console),
+        Command::Report {
+            session,
+            remove,
+            json,
+        } => report(session, remove, json, console),
+    }
+}
+
+fn new(directory: Option<PathBuf>, console: &Console) -> Result<Verdict, CliError> {
+    let directory = match directory {
+        Some(directory) => std::path::absolute(directory).map_err(CliError::usage)?,
+        None => std::env::temp_dir().join(format!("ccm-session-{}", random() as u64)),
+    };
+    Session::create(&directory).map_err(CliError::failed)?;
+    console.print(&format!(
+        "export CCM_SESSION_STORE={}\n",
+        shell_word(&directory.display().to_string())
+    ));
+    Ok(Verdict::default())
+}
+
+/// Quotes a path that a shell would take apart.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
+    if text.chars().all(plain) {
+        text.into()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+fn report(
+    session: Option<PathBuf>,
+    remove: bool,
+    as_json: bool,
+    console: &Console,
+) -> Result<Verdict, CliError> {
+    let store = session
+        .filter(|store| !store.as_os_str().is_empty())
+        .ok_or_else(|| CliError::usage("no session store specified"))?;
+    let session = Session::directory(&store).map_err(CliError::failed)?;
+    for reason in &session.skipped {
+        console.log(&Line::new(Level::Warn, "Skipping stored event").with("reason", reason));
+    }
+    let summary = session.summary();
+    if as_json {
+        let text = json::pretty(&summary).map_err(CliError::failed)?;
+        console.print(&format!("{text}\n"));
+    } else {
+        console.report("Session Summary", &summary, Report::Session);
+    }
+    if remove {
+        remove_store(&store)?;
+    }
+    Ok(Verdict::default())
+}
+
+/// Removes a store, but only strictly below the temporary directory.
+fn remove_store(store: &Path) -> Result<(), CliError> {
+    let Ok(real) = store.canonicalize() else {
+        return Ok(());
+    };
+    let temporary = std::env::temp_dir();
+    let temporary = temporary.canonicalize().unwrap_or(temporary);
+    if real == temporary || !real.starts_with(&temporary) {
+        return Err(CliError::failed(format!(
+            "not removing {}: it is not below {}",
+            store.display(),
+            temporary.display()
+        )));
+    }
+    files::remove_recursive(&real).map_err(CliError::failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_with_odd_characters_is_quoted_for_the_shell() {
+        assert_eq!(shell_word("/tmp/ccm-session-1"), "/tmp/ccm-session-1");
+        assert_eq!(shell_word("/tmp/it's here"), r"'/tmp/it'\''s here'");
+    }
+}
