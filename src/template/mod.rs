@@ -6,5 +6,9 @@
 //! [`Value`]: crate::model::Value
 
 pub mod env;
+pub mod expand;
+pub mod expr;
+pub mod functions;
+pub mod path;
 
 pub use env::Env;
