@@ -13,6 +13,7 @@ use crate::model::document::{DocumentError, Mark, Node, parse, unknown_name};
 use crate::model::resource::decode::{self, Declared};
 use crate::model::resource::{Phase, Resource};
 use crate::model::{TypeName, Value};
+use crate::template::expand::Nulls;
 use crate::template::expr::Cache;
 use crate::template::{Env, expand, resolve};
 
@@ -179,7 +180,8 @@ impl Reader<'_> {
         let mut restricted = env.clone();
         restricted.restricted = true;
         restricted.default_on_missing = true;
-        expand::expand_value(&data, &restricted, programs).map_err(|err| err.to_string())
+        expand::expand_value(&data, Nulls::Keep, &restricted, programs)
+            .map_err(|err| err.to_string())
     }
 
     fn flag(&mut self, section: &Node, key: &str) -> bool {

@@ -8,6 +8,8 @@
 pub mod env;
 pub mod expand;
 pub mod expr;
+pub mod functions;
+pub mod path;
 pub mod resolve;
 
 pub use env::Env;

@@ -2,7 +2,7 @@
 //! like an expression is data.
 
 use super::Env;
-use super::expand::{self, has_expressions};
+use super::expand::{self, Nulls, has_expressions};
 use super::expr::{Cache, ExprError};
 use crate::model::registration::Port;
 use crate::model::resource::{Phase, Resource, Slot};
@@ -44,7 +44,7 @@ fn fill(slot: Slot<'_>, env: &Env, programs: &Cache) -> Result<(), ExprError> {
             }
         }
         Slot::Data { value, keys } => {
-            let expanded = expand::expand_value(value, env, programs)?;
+            let expanded = expand::expand_value(value, Nulls::Drop, env, programs)?;
             *value = if keys {
                 expand_keys(&expanded, env, programs)?
             } else {

@@ -1,0 +1,75 @@
+//! Built-ins that make dates, durations and zones.
+
+use super::{Builtin, Overload, TEXT, argument, checked, overloads, wrong_number};
+use crate::template::expr::kind::Kind;
+use crate::template::expr::time::{self, Time, Zone};
+use crate::template::expr::val::{Budget, Reason, Val};
+
+pub(super) static BUILTINS: &[Builtin] = &[
+    checked("now", now_kind, |args, _| {
+        Ok(Val::Time(match args {
+            [Val::Zone(zone)] => Time::now().within(zone.clone()),
+            _ => Time::now(),
+        }))
+    }),
+    checked("date", date_kind, date),
+    overloads(
+        "duration",
+        &[Overload(&[TEXT], Kind::Duration)],
+        |args, _| time::parse_duration(argument(args, 0).text()?).map(Val::Duration),
+    ),
+    overloads("timezone", &[Overload(&[TEXT], Kind::Zone)], |args, _| {
+        Zone::load(argument(args, 0).text()?).map(Val::Zone)
+    }),
+];
+
+/// The layouts a date may have when none is given.
+const LAYOUTS: [&str; 7] = [
+    "2006-01-02",
+    "15:04:05",
+    "2006-01-02 15:04:05",
+    "2006-01-02T15:04:05Z07:00",
+    "02 Jan 06 15:04 MST",
+    "Monday, 02-Jan-06 15:04:05 MST",
+    "Mon, 02 Jan 2006 15:04:05 MST",
+];
+
+fn now_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
+    match kinds {
+        [] | [Kind::Zone] => Ok(Kind::Time),
+        _ => Err(wrong_number("0", kinds.len())),
+    }
+}
+
+fn date_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
+    let given = match kinds {
+        [] => return Err(wrong_number("at least 1", 0)),
+        [Kind::Zone, rest @ ..] => rest,
+        all => all,
+    };
+    match given.len() {
+        0..=3 => Ok(Kind::Time),
+        many => Err(wrong_number("at most 3", many)),
+    }
+}
+
+/// Reads `date([zone,] text[, layout[, zone name]])`.
+fn date(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
+    let (zone, args) = match args {
+        [Val::Zone(zone), rest @ ..] => (zone.clone(), rest),
+        all => (Zone::Utc, all),
+    };
+    let text = argument(args, 0).text()?;
+    match args {
+        [_, layout] => time::parse(layout.text()?, text, &zone).map(Val::Time),
+        [_, layout, zone] => {
+            let zone = Zone::load(zone.text()?)?;
+            time::parse(layout.text()?, text, &zone).map(Val::Time)
+        }
+        _ => LAYOUTS
+            .iter()
+            .find_map(|layout| time::parse(layout, text, &zone).ok())
+            .map(Val::Time)
+            .ok_or_else(|| format!("invalid date {text}")),
+    }
+}

@@ -1,0 +1,330 @@
+//! The functions every engine shares: `lookup`, `readFile`, `template`, `jet`, `kvGet`,
+//! `registrations`.
+//!
+//! Each checks its arguments and then asks the closure that the caller put into the [`Env`]; none
+//! reaches outside by itself. Engines get them as [`Functions`]; expressions call them directly.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::env::{Env, Function, Functions};
+use super::expr::Cache;
+use super::{expand, path};
+use crate::model::{Value, json};
+
+/// Renders a jet template: body, left and right delimiter. The engine is wired in here.
+const JET: fn(&Env, &str, [&str; 2]) -> Result<String, String> =
+    |_, _, _| Err("jet function not available".into());
+
+/// How deep templates may include templates.
+const MAX_INCLUDES: u32 = 10;
+
+type Shared = fn(&[Value], &Env, &Cache) -> Result<Value, String>;
+
+const FUNCTIONS: [(&str, Shared); 7] = [
+    ("lookup", |args, env, _| lookup(args, env)),
+    ("readFile", |args, env, _| read_file(args, env)),
+    ("file", |args, env, _| read_file(args, env)),
+    ("template", template),
+    ("jet", |args, env, _| jet(args, env)),
+    ("kvGet", |args, env, _| kv_get(args, env)),
+    ("registrations", |args, env, _| registrations(args, env)),
+];
+
+/// Returns the functions an environment offers, by name.
+pub fn functions(env: &Env) -> Functions {
+    let shared = Arc::new((env.clone(), Cache::default()));
+    FUNCTIONS
+        .into_iter()
+        .filter(|(name, _)| exists(name, env.restricted))
+        .map(|(name, function)| {
+            let shared = Arc::clone(&shared);
+            let call: Function = Arc::new(move |args| {
+                let (env, cache) = shared.as_ref();
+                function(args, env, cache)
+            });
+            (name, call)
+        })
+        .collect()
+}
+
+/// Tells whether a function exists; documents of hiera have only `lookup`.
+pub(super) fn exists(name: &str, restricted: bool) -> bool {
+    match restricted {
+        true => name == "lookup",
+        false => FUNCTIONS.iter().any(|(known, _)| *known == name),
+    }
+}
+
+/// Calls a function by name.
+pub(super) fn call(name: &str, args: &[Value], env: &Env, cache: &Cache) -> Result<Value, String> {
+    let found = FUNCTIONS.iter().find(|(known, _)| *known == name);
+    match found.filter(|_| exists(name, env.restricted)) {
+        Some((_, function)) => function(args, env, cache),
+        None => Err(format!("unknown function {name}")),
+    }
+}
+
+/// Returns what a path finds in facts, data and environment.
+fn lookup(args: &[Value], env: &Env) -> Result<Value, String> {
+    let (key, default) = match args {
+        [key] => (key, None),
+        [key, default] => (key, Some(default)),
+        _ => return Err("lookup requires 1 or 2 arguments".into()),
+    };
+    let Some(key) = key.as_str() else {
+        return Err("lookup requires a string argument".into());
+    };
+    if let Some(found) = look_up(key, env) {
+        return Ok(path::as_looked_up(found));
+    }
+    match default {
+        Some(default) if !default.is_null() => Ok(default.clone()),
+        _ if env.default_on_missing => Ok("".into()),
+        _ => Err(format!("missing key '{key}' in environment")),
+    }
+}
+
+/// Follows a path, gathering no more facts than its first parts name.
+fn look_up(path: &str, env: &Env) -> Option<Value> {
+    if let Some((root, rest)) = plain_part(path) {
+        match root {
+            "data" => return follow(env.data.clone(), rest),
+            "environ" => return follow(env.environ.clone(), rest),
+            "facts" => {
+                if let Some((section, rest)) = rest.and_then(plain_part) {
+                    return follow(env.facts.section(section)?, rest);
+                }
+                return follow(env.facts.all(), rest);
+            }
+            _ => return None,
+        }
+    }
+    let roots = [
+        ("data", env.data.clone()),
+        ("environ", env.environ.clone()),
+        ("facts", env.facts.all()),
+    ];
+    path::find(&roots.into_iter().collect(), path)
+}
+
+fn follow(value: Value, rest: Option<&str>) -> Option<Value> {
+    match rest {
+        Some(rest) => path::find(&value, rest),
+        None => Some(value),
+    }
+}
+
+/// Splits off the first part of a path, when it is a plain name.
+fn plain_part(path: &str) -> Option<(&str, Option<&str>)> {
+    let end = path
+        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))
+        .unwrap_or(path.len());
+    let (part, rest) = path.split_at(end);
+    if part.is_empty() {
+        return None;
+    }
+    match rest.strip_prefix(['.', '|']) {
+        Some(rest) => Some((part, Some(rest))),
+        None => rest.is_empty().then_some((part, None)),
+    }
+}
+
+fn read_file(args: &[Value], env: &Env) -> Result<Value, String> {
+    let Some(name) = args.first().and_then(Value::as_str) else {
+        return Err("readFile requires a string argument".into());
+    };
+    read(name, env).map(Value::from)
+}
+
+fn read(name: &str, env: &Env) -> Result<String, String> {
+    let path = env.working_dir.join(name);
+    let Some(read) = &env.read_file else {
+        return Err("readFile function not available".into());
+    };
+    read(&path).map_err(|reason| {
+        format!(
+            "failed to read file {path:?}: working dir: {:?}: {reason}",
+            env.working_dir
+        )
+    })
+}
+
+/// Expands a text, or the file it names.
+fn template(args: &[Value], env: &Env, cache: &Cache) -> Result<Value, String> {
+    let Some(text) = args.first().and_then(Value::as_str) else {
+        return Err("template requires a string argument".into());
+    };
+    let _level = Level::enter()?;
+    let is_file = |suffix: &str| text.len() > suffix.len() && text.ends_with(suffix);
+    if is_file(".jet") {
+        return jet(&[text.into()], env);
+    }
+    let body = match is_file(".templ") {
+        true => read(text, env)?,
+        false => text.to_owned(),
+    };
+    expand::resolve_typed(&body, env, cache).map_err(|err| err.to_string())
+}
+
+fn jet(args: &[Value], env: &Env) -> Result<Value, String> {
+    let text = |value: &'_ Value, what: &str| match value {
+        Value::Str(text) => Ok(Arc::clone(text)),
+        _ => Err(format!("jet requires a string argument for {what}")),
+    };
+    let (body, left, right) = match args {
+        [body] => (text(body, "template body")?, "[[".into(), "]]".into()),
+        [body, left, right] => (
+            text(body, "template body")?,
+            text(left, "left delimiter")?,
+            text(right, "right delimiter")?,
+        ),
+        _ => return Err("jet requires 1 or 3 arguments".into()),
+    };
+    let _level = Level::enter()?;
+    let source = match body.ends_with(".jet") {
+        true => read(&body, env)?,
+        false => body.as_ref().to_owned(),
+    };
+    JET(env, &source, [left.as_ref(), right.as_ref()]).map(Value::from)
+}
+
+fn kv_get(args: &[Value], env: &Env) -> Result<Value, String> {
+    let [bucket, key] = args else {
+        return Err("kvGet requires 2 string arguments: bucket, key".into());
+    };
+    let text = |value: &'_ Value, number| match value {
+        Value::Str(text) => Ok(Arc::clone(text)),
+        _ => Err(format!("kvGet argument {number} must be a string")),
+    };
+    let (bucket, key) = (text(bucket, 1)?, text(key, 2)?);
+    match &env.kv_get {
+        Some(get) => get(&bucket, &key).map(Value::from),
+        None => Err("kvGet function not available".into()),
+    }
+}
+
+fn registrations(args: &[Value], env: &Env) -> Result<Value, String> {
+    let [cluster, protocol, service, ip] = args else {
+        return Err(
+            "registrations requires 4 string arguments: cluster, protocol, service, ip".into(),
+        );
+    };
+    let mut texts = [""; 4];
+    let given = [cluster, protocol, service, ip];
+    for (number, (slot, value)) in texts.iter_mut().zip(given).enumerate() {
+        *slot = value
+            .as_str()
+            .ok_or_else(|| format!("registrations argument {} must be a string", number + 1))?;
+    }
+    match &env.registrations {
+        Some(find) => find(texts),
+        None => Err("registrations function not available".into()),
+    }
+}
+
+/// One level of templates that include templates.
+///
+/// What is guarded is the stack, and that belongs to the thread: the count must hold even when
+/// another engine stands between two levels.
+struct Level;
+
+thread_local! {
+    static LEVELS: Cell<u32> = const { Cell::new(0) };
+}
+
+impl Level {
+    fn enter() -> Result<Self, String> {
+        let level = LEVELS.get();
+        if level >= MAX_INCLUDES {
+            return Err(format!("templates nest deeper than {MAX_INCLUDES} levels"));
+        }
+        LEVELS.set(level + 1);
+        Ok(Self)
+    }
+}
+
+impl Drop for Level {
+    fn drop(&mut self) {
+        LEVELS.set(LEVELS.get().saturating_sub(1));
+    }
+}
+
+/// The targets Prometheus reads from a file.
+#[derive(Serialize)]
+struct TargetGroup {
+    labels: BTreeMap<String, String>,
+    targets: Vec<String>,
+}
+
+/// Returns registrations as a service discovery file of Prometheus, indented JSON.
+pub fn prometheus_file_sd(entries: &Value) -> Result<String, String> {
+    let Some(entries) = entries.as_list() else {
+        return Err(format!(
+            "registrations are a list, not a {}",
+            entries.kind()
+        ));
+    };
+    let mut groups: Vec<TargetGroup> = Vec::new();
+    let mut known: BTreeMap<[String; 3], usize> = BTreeMap::new();
+    for entry in entries {
+        let field = |name| match entry.get(name) {
+            None | Some(Value::Null) => String::new(),
+            Some(value) => value.to_string(),
+        };
+        let port = field("Port");
+        let names = [field("Cluster"), field("Service"), field("Protocol")];
+        if port.is_empty() || port == "0" || !is_scraped(entry, &names) {
+            continue;
+        }
+        let target = format!("{}:{port}", field("Address"));
+        let index = *known.entry(names.clone()).or_insert_with(|| {
+            groups.push(TargetGroup {
+                labels: labels(entry, names),
+                targets: Vec::new(),
+            });
+            groups.len() - 1
+        });
+        if let Some(group) = groups.get_mut(index) {
+            group.targets.push(target);
+        }
+    }
+    json::pretty(&groups).map_err(|err| format!("could not marshal prometheus file SD: {err}"))
+}
+
+/// Services that are Prometheus itself must opt out, all others opt in.
+fn is_scraped(entry: &Value, [_, service, protocol]: &[String; 3]) -> bool {
+    let annotation = entry
+        .get("Annotations")
+        .and_then(|annotations| annotations.get("prometheus.io/scrape"));
+    match annotation {
+        Some(value) => value.to_string() == "true",
+        None => service == "prometheus" || protocol == "prometheus",
+    }
+}
+
+fn labels(entry: &Value, [cluster, service, protocol]: [String; 3]) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::from([
+        ("cluster".to_owned(), cluster),
+        ("service".to_owned(), service),
+        ("protocol".to_owned(), protocol),
+    ]);
+    let annotations = entry.get("Annotations").and_then(Value::as_map);
+    for (name, value) in annotations.into_iter().flatten() {
+        let value = value.to_string();
+        if is_label(name) && !value.is_empty() {
+            labels.insert(name.to_string(), value);
+        }
+    }
+    labels
+}
+
+/// Names starting with two underscores belong to Prometheus.
+fn is_label(name: &str) -> bool {
+    name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic())
+        && !name.starts_with("__")
+        && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
+}

@@ -1,0 +1,204 @@
+//! A world of its own for every test: an empty directory, a cleared environment, the real program.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// A scratch directory and a way to run the program in it.
+pub struct TestEnv {
+    directory: tempfile::TempDir,
+    variables: Vec<(String, String)>,
+}
+
+impl TestEnv {
+    pub fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            variables: Vec::new(),
+        }
+    }
+
+    /// Sets a variable for every later run.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.variables.push((name.into(), value.into()));
+    }
+
+    pub fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// Returns a path as text, for manifests and arguments.
+    pub fn at(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        self.at(name)
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub fn exists(&self, name: &str) -> bool {
+        self.path(name).symlink_metadata().is_ok()
+    }
+
+    /// Returns the program, ready to be started in this world.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+        command
+            .args(args)
+            .current_dir(self.root())
+            .env_clear()
+            .env("HOME", self.root())
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("TMPDIR", self.root())
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    pub fn ccm(&self, args: &[&str]) -> Outcome {
+        self.ccm_with_input(args, "")
+    }
+
+    pub fn ccm_with_input(&self, args: &[&str], input: &str) -> Outcome {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A program that does not read may have closed the pipe already.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: Vec<u8>| {
+            String::from_utf8(bytes)
+                .unwrap()
+                .replace(self.root().to_str().unwrap(), "$DIR")
+        };
+        Outcome {
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+            code: output.status.code(),
+        }
+    }
+
+    /// Writes a manifest of these resources, applies it and returns what came of it.
+    pub fn apply(&self, resources: &str, flags: &[&str]) -> Applied {
+        let indented: String = resources
+            .lines()
+            .map(|line| format!("    {line}\n"))
+            .collect();
+        self.write("manifest.yaml", format!("ccm:\n  resources:\n{indented}"));
+        let mut args = vec!["apply", "manifest.yaml", "--json"];
+        args.extend(flags);
+        let outcome = self.ccm(&args);
+        let document = serde_json::from_str(&outcome.stdout)
+            .unwrap_or_else(|err| panic!("{err}: {outcome:?}"));
+        Applied { document }
+    }
+}
+
+/// What a run of the program left behind; the scratch directory reads `$DIR`.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Outcome {
+    pub stdout: String,
+    pub stderr: String,
+    pub code: Option<i32>,
+}
+
+impl Outcome {
+    /// Returns standard output of a run that must have succeeded.
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.stdout
+    }
+
+    /// Returns standard error of a run that must have ended with this code.
+    pub fn error(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self.stderr
+    }
+
+    pub fn json(self) -> Value {
+        let text = self.clone().ok();
+        serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {self:?}"))
+    }
+}
+
+/// The events and summary of a manifest run.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Applied {
+    pub document: Value,
+}
+
+impl Applied {
+    pub fn event(&self, index: usize) -> &Value {
+        &self.document["events"][index]
+    }
+
+    /// Returns the single word for how each resource came out.
+    pub fn outcomes(&self) -> Vec<&'static str> {
+        self.document["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(outcome)
+            .collect()
+    }
+
+    /// Returns the first error of an event, which must have failed.
+    pub fn failure(&self, index: usize) -> String {
+        let event = self.event(index);
+        assert_eq!(event["failed"], true, "{event:#}");
+        event["error"][0].as_str().unwrap().to_owned()
+    }
+}
+
+fn outcome(event: &Value) -> &'static str {
+    let is = |key: &str| event[key].as_bool().unwrap();
+    if is("failed") {
+        "failed"
+    } else if is("skipped") {
+        "skipped"
+    } else if is("refreshed") {
+        "refreshed"
+    } else if is("changed") {
+        "changed"
+    } else {
+        "stable"
+    }
+}
+
+/// Returns the processes whose command line holds a text, apart from ourselves.
+pub fn processes_with(text: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if pid != std::process::id() && line.contains(text) {
+            found.push(pid);
+        }
+    }
+    found
+}

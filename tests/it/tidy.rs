@@ -1,0 +1,120 @@
+//! Rules about the source itself that a machine can check.
+
+use std::path::{Path, PathBuf};
+
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|suffix| suffix == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What each room may import beside `model`; faces may import anything and nobody imports a face.
+const ARROWS: [(&str, &[&str]); 9] = [
+    ("model", &[]),
+    ("system", &[]),
+    ("template", &[]),
+    ("facts", &["system"]),
+    ("hiera", &["template"]),
+    ("resource", &["system", "template"]),
+    ("manifest", &["template", "hiera"]),
+    (
+        "engine",
+        &["system", "template", "facts", "resource", "manifest"],
+    ),
+    (
+        "cli",
+        &[
+            "system", "template", "facts", "hiera", "resource", "manifest", "engine",
+        ],
+    ),
+];
+
+#[test]
+fn rooms_import_only_what_the_map_allows() {
+    let src = root().join("src");
+    let mut wrong = Vec::new();
+    for file in sources(&src) {
+        let inside = file.strip_prefix(&src).unwrap();
+        let room = inside.iter().next().unwrap().to_str().unwrap();
+        if inside.components().count() == 1 {
+            continue; // main.rs and lib.rs hold no rooms
+        }
+        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == room) else {
+            wrong.push(format!("{room} is a room without a row in ARROWS"));
+            continue;
+        };
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            for (at, _) in line.match_indices("crate::") {
+                let rest = &line[at + "crate::".len()..];
+                let target: String = rest
+                    .chars()
+                    .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                    .collect();
+                let known = ARROWS.iter().any(|(name, _)| *name == target);
+                if known && target != room && target != "model" && !allowed.contains(&&*target) {
+                    let place = format!("{}:{}", inside.display(), number + 1);
+                    wrong.push(format!("{place}: {room} must not import {target}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_source_file_opens_with_its_idea() {
+    for directory in ["src", "tests", "benches"] {
+        for file in sources(&root().join(directory)) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let is_test_part = file.ends_with("tests.rs");
+            assert!(
+                text.starts_with("//!") || is_test_part,
+                "{} does not open with //!",
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_test_file_belongs_to_the_one_binary() {
+    let directory = root().join("tests/it");
+    let main = std::fs::read_to_string(directory.join("main.rs")).unwrap();
+    for entry in std::fs::read_dir(&directory).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        let module = name.trim_end_matches(".rs");
+        assert!(
+            module == "main" || main.contains(&format!("mod {module};")),
+            "tests/it/{name} is not named in main.rs"
+        );
+    }
+}
+
+#[test]
+fn no_test_is_ignored_and_no_stub_is_left() {
+    let marks = ["#[ignore", "#[should_panic", "todo!(", "unimplemented!("];
+    for directory in ["src", "tests"] {
+        for file in sources(&root().join(directory)) {
+            if file.ends_with("tidy.rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).unwrap();
+            for mark in marks {
+                assert!(!text.contains(mark), "{} holds {mark}", file.display());
+            }
+        }
+    }
+}
