@@ -137,12 +137,12 @@ impl<'a> Envelope<'a> {
             .map(|(_, value)| value)
     }
 
+    /// Returns a field's text; in JSON only a string is one.
     fn text(&self, name: &str) -> Option<&'a str> {
         let node = self.field(name)?;
-        let text = node.text().filter(|_| !node.is_null())?;
-        Some(text)
-            .map(|text| &**text)
-            .filter(|text| !text.is_empty())
+        let is_text = node.is_quoted() || (!self.is_json && !node.is_null());
+        let text = node.text().filter(|_| is_text)?;
+        Some(&**text).filter(|text| !text.is_empty())
     }
 
     fn refuse_unknown(&self) -> Result<(), RequestError> {
