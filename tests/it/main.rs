@@ -23,6 +23,7 @@ mod crash;
 mod exec;
 mod file;
 mod regression;
+mod schema;
 mod session;
 mod support;
 mod tidy;

@@ -1,0 +1,146 @@
+//! Applying files: what a stable run costs beside a plain program that reads the same manifest and
+//! looks at the same files, and whether the cost per file grows with their number.
+//!
+//! `cargo bench --bench apply` prints ratios; absolute times only tell about the machine. The
+//! floor is this very program started again as `floor MANIFEST`: it parses the YAML with an
+//! independent reader, then stats, reads and compares every file, and does nothing else.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark arranges the world by hand and stops at the first surprise"
+)]
+
+use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
+const ROUNDS: usize = 15;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    match args.get(1).map(String::as_str) {
+        Some("floor") => floor(Path::new(&args[2])),
+        Some("measure") => measure(&args[2..]),
+        _ => compare(),
+    }
+}
+
+/// Writes a manifest of files with content, owner and mode.
+fn manifest(directory: &Path, files: usize) -> String {
+    let mut text = String::from("ccm:\n  resources:\n    - file:\n");
+    for number in 0..files {
+        let name = directory.join(format!("file-{number}"));
+        let _ = write!(
+            text,
+            "        - {}:\n            ensure: present\n            content: \"setting_{number} = on\\nsecond line of file {number}\\n\"\n            owner: root\n            group: root\n            mode: \"0644\"\n",
+            name.display()
+        );
+    }
+    text
+}
+
+/// What one run cost.
+#[derive(Clone, Copy)]
+struct Cost {
+    time: Duration,
+    peak_kib: i64,
+}
+
+fn compare() {
+    println!(
+        "{:>7} {:>11} {:>11} {:>8} {:>13} {:>10}",
+        "files", "stable run", "floor", "ratio", "time per file", "peak RSS"
+    );
+    let mut per_file = Vec::new();
+    for files in SIZES {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("out");
+        std::fs::create_dir(&out).unwrap();
+        let path = scratch.path().join("manifest.yaml");
+        std::fs::write(&path, manifest(&out, files)).unwrap();
+        let manifest = path.to_str().unwrap();
+        let ccm = [env!("CARGO_BIN_EXE_ccm"), "apply", manifest, "--no-report"];
+        let own = std::env::current_exe().unwrap();
+        let floor = [own.to_str().unwrap(), "floor", manifest];
+        run(&ccm);
+        // Alternating rounds share whatever else the machine does; the best of each counts.
+        let mut best: [Option<Cost>; 2] = [None, None];
+        for _ in 0..ROUNDS {
+            for (slot, command) in best.iter_mut().zip([&ccm[..], &floor[..]]) {
+                let cost = run(command);
+                if slot.is_none_or(|old| cost.time < old.time) {
+                    *slot = Some(cost);
+                }
+            }
+        }
+        let [ours, plain] = best.map(|cost| cost.expect("there was a round"));
+        let each = ours.time / u32::try_from(files).unwrap();
+        per_file.push(each);
+        println!(
+            "{files:>7} {:>11.2?} {:>11.2?} {:>8.2} {each:>13.2?} {:>6.1} MiB",
+            ours.time,
+            plain.time,
+            ours.time.as_secs_f64() / plain.time.as_secs_f64(),
+            ours.peak_kib as f64 / 1024.0
+        );
+    }
+    println!(
+        "cost per file at 10,000 files relative to 100: {:.2}",
+        per_file[3].as_secs_f64() / per_file[1].as_secs_f64()
+    );
+}
+
+/// Runs a command below a fresh process that reports time and peak memory of just that command.
+fn run(command: &[&str]) -> Cost {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .arg("measure")
+        .args(command)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (nanos, peak) = text.trim().split_once(' ').unwrap();
+    Cost {
+        time: Duration::from_nanos(nanos.parse().unwrap()),
+        peak_kib: peak.parse().unwrap(),
+    }
+}
+
+fn measure(command: &[String]) {
+    let began = Instant::now();
+    let status = Command::new(&command[0])
+        .args(&command[1..])
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    let time = began.elapsed();
+    assert!(status.success());
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN);
+    println!("{} {}", time.as_nanos(), usage.unwrap().max_rss());
+}
+
+/// The plain program.
+fn floor(manifest: &Path) {
+    let text = std::fs::read_to_string(manifest).unwrap();
+    let document: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
+    let files = document["ccm"]["resources"][0]["file"]
+        .as_sequence()
+        .unwrap();
+    for file in files {
+        let (name, properties) = file.as_mapping().unwrap().iter().next().unwrap();
+        let name = name.as_str().unwrap();
+        let found = std::fs::metadata(name).unwrap();
+        let mode = u32::from_str_radix(properties["mode"].as_str().unwrap(), 8).unwrap();
+        assert_eq!(found.mode() & 0o7777, mode);
+        assert_eq!((found.uid(), found.gid()), (0, 0));
+        let content = std::fs::read(name).unwrap();
+        assert_eq!(content, properties["content"].as_str().unwrap().as_bytes());
+    }
+}

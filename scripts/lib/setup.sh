@@ -1,0 +1,48 @@
+# What the scripts need on a fresh Debian machine with cargo. Sourced, not run.
+
+# Installs Debian packages that are missing; says which.
+need_packages() {
+    local missing=()
+    for package in "$@"; do
+        dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+            missing+=("$package")
+    done
+    [ "${#missing[@]}" -eq 0 ] && return
+    echo "installing ${missing[*]}"
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        "${missing[@]}" >/dev/null
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+need_compiler() {
+    command -v cargo >/dev/null || {
+        echo "cargo is missing: install Rust first" >&2
+        exit 1
+    }
+    command -v cc >/dev/null || need_packages build-essential
+}
+
+# Format and lint come with Debian's or rustup's toolchain, but not always.
+need_rust_tools() {
+    for tool in fmt clippy; do
+        cargo "$tool" --version >/dev/null 2>&1 && continue
+        case $tool in fmt) component=rustfmt ;; *) component=clippy ;; esac
+        if command -v rustup >/dev/null; then
+            rustup component add "$component"
+        else
+            need_packages "$([ "$tool" = fmt ] && echo rustfmt || echo rust-clippy)"
+        fi
+    done
+}
+
+# Tests change owners of files, as the program does; that takes root.
+need_root_for_tests() {
+    [ "$(id -u)" -eq 0 ] || {
+        echo "run this as root: tests change owners of files below their scratch folders" >&2
+        exit 1
+    }
+}

@@ -1,0 +1,220 @@
+//! The schemas in `schemas/` say the same as the types, and real documents satisfy them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ccm::model::TypeName;
+use ccm::model::document::field_names;
+use ccm::model::resource::decode::property_names;
+use ccm::model::{event, health, registration, state};
+use jsonschema::Registry;
+use serde_json::{Value, json};
+
+use crate::support::TestEnv;
+
+/// All schemas, found by looking; none can be forgotten.
+fn schemas() -> BTreeMap<String, Value> {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas");
+    std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let text = std::fs::read_to_string(&path).unwrap();
+            (name, serde_json::from_str(&text).unwrap())
+        })
+        .collect()
+}
+
+fn schema(name: &str) -> Value {
+    schemas().remove(name).unwrap()
+}
+
+/// Returns what is wrong with a document, if anything.
+fn faults(name: &str, document: &Value) -> Vec<String> {
+    let all = schemas();
+    let mut registry = Registry::new();
+    for schema in all.values() {
+        registry = registry
+            .add(schema["$id"].as_str().unwrap(), schema.clone())
+            .unwrap();
+    }
+    let registry = registry.prepare().unwrap();
+    let validator = jsonschema::options()
+        .with_registry(&registry)
+        .build(&all[name])
+        .unwrap();
+    validator
+        .iter_errors(document)
+        .map(|err| format!("{} at {}", err, err.instance_path()))
+        .collect()
+}
+
+fn assert_valid(name: &str, document: &Value) {
+    let faults = faults(name, document);
+    assert!(faults.is_empty(), "{name}: {faults:#?} in {document:#}");
+}
+
+fn keys(schema: &Value) -> BTreeSet<&str> {
+    schema["properties"]
+        .as_object()
+        .unwrap_or_else(|| panic!("no properties in {schema:#}"))
+        .keys()
+        .map(String::as_str)
+        .collect()
+}
+
+#[test]
+fn every_schema_is_itself_valid_and_named_after_its_file() {
+    for (name, schema) in schemas() {
+        assert!(
+            schema["$id"]
+                .as_str()
+                .unwrap()
+                .ends_with(&format!(":{name}")),
+            "{name}"
+        );
+        assert!(jsonschema::meta::is_valid(&schema), "{name}");
+    }
+}
+
+#[test]
+fn property_schemas_have_exactly_the_properties_of_the_types() {
+    let schema = schema("resource");
+    for type_name in TypeName::ALL {
+        let names: BTreeSet<&str> = property_names(type_name).into_iter().collect();
+        assert_eq!(
+            keys(&schema["$defs"][type_name.as_str()]),
+            names,
+            "{type_name}"
+        );
+    }
+    let names: BTreeSet<&str> = field_names::<health::HealthCheck>()
+        .iter()
+        .copied()
+        .collect();
+    assert_eq!(keys(&schema["$defs"]["health_check"]), names);
+    let names: BTreeSet<&str> = field_names::<registration::Entry>()
+        .iter()
+        .copied()
+        .collect();
+    assert_eq!(keys(&schema["$defs"]["registration"]), names);
+}
+
+#[test]
+fn state_and_event_schemas_have_exactly_the_fields_of_the_types() {
+    let state = schema("resource_state");
+    for (name, fields) in [
+        ("package", field_names::<state::PackageMetadata>()),
+        ("service", field_names::<state::ServiceMetadata>()),
+        ("file", field_names::<state::FileMetadata>()),
+        ("exec", field_names::<state::ExecDetail>()),
+        ("archive", field_names::<state::ArchiveMetadata>()),
+        ("scaffold", field_names::<state::ScaffoldMetadata>()),
+        ("apply", field_names::<state::ApplyDetail>()),
+    ] {
+        let fields: BTreeSet<&str> = fields.iter().copied().collect();
+        assert_eq!(keys(&state["$defs"][name]), fields, "{name}");
+    }
+    let fields: BTreeSet<&str> = field_names::<state::CommonState>()
+        .iter()
+        .copied()
+        .collect();
+    assert_eq!(keys(&state), fields);
+    let fields: BTreeSet<&str> = field_names::<event::TransactionEvent>()
+        .iter()
+        .copied()
+        .collect();
+    assert_eq!(keys(&schema("transaction_event")), fields);
+}
+
+#[test]
+fn real_responses_and_events_satisfy_their_schemas() {
+    let env = TestEnv::new();
+    let request = |type_name: &str, properties: Value| {
+        json!({"protocol": "io.choria.ccm.v1.resource.ensure.request",
+               "type": type_name, "properties": properties})
+    };
+    let file = json!({"name": env.at("f"), "ensure": "present", "content": "x",
+                      "owner": "root", "group": "root", "mode": "0644"});
+    for request in [
+        request("file", file),
+        request("file", json!({"name": env.at("gone"), "ensure": "absent"})),
+        request(
+            "exec",
+            json!([{"/bin/false": {"health_checks": [{"command": "/bin/true"}]}}]),
+        ),
+        request(
+            "exec",
+            json!({"name": "/bin/true", "control": {"if": "false"}}),
+        ),
+        request("exec", json!({"name": "/bin/true", "provider": "nope"})),
+    ] {
+        assert_valid("resource_ensure_request", &request);
+        let response = env
+            .ccm_with_input(&["ensure", "api", "pipe"], &request.to_string())
+            .json();
+        assert_valid("resource_ensure_response", &response);
+    }
+    let applied = env.apply(
+        "- exec: {name: /bin/true, subscribe: ['file#/x']}\n",
+        &["--noop"],
+    );
+    assert_valid("transaction_event", applied.event(0));
+}
+
+#[test]
+fn what_the_types_refuse_the_schema_refuses_too() {
+    let env = TestEnv::new();
+    for (resource, is_valid) in [
+        ("exec: {name: x}", true),
+        (
+            "exec: [{x: null}, {defaults: {timeout: 1s}}, {y: {}}]",
+            true,
+        ),
+        ("file: {name: /x, ensure: absent}", true),
+        ("exec: {name: x, nope: 1}", false),
+        ("exec: {name: x, environment: [FOO]}", false),
+        ("exec: {name: x, require: [foo]}", false),
+        ("exec: {name: x, returns: [a]}", false),
+        ("exec: {name: x, ensure: latest}", false),
+        ("exec: {name: x, health_checks: [{}]}", false),
+        (
+            "exec: {name: x, health_checks: [{command: a, goss_rules: {}}]}",
+            false,
+        ),
+        (
+            "exec: {name: x, health_checks: [{command: a, tries: -1}]}",
+            false,
+        ),
+        ("file: {name: /x, ensure: here}", false),
+        ("file: {name: /x, ensure: absent, mode: rw}", false),
+        ("service: {name: x, ensure: present}", false),
+        (
+            "scaffold: {name: /x, ensure: present, source: s, engine: mustache}",
+            false,
+        ),
+        ("nope: {name: x}", false),
+    ] {
+        env.write("m.yaml", format!("ccm:\n  resources:\n    - {resource}\n"));
+        let document: Value = serde_yaml::from_str(&env.read("m.yaml")).unwrap();
+        let faults = faults("manifest", &document);
+        assert_eq!(faults.is_empty(), is_valid, "{resource}: {faults:?}");
+        let outcome = env.ccm(&["apply", "m.yaml", "--render"]);
+        assert_eq!(outcome.code == Some(0), is_valid, "{resource}: {outcome:?}");
+    }
+}
+
+#[test]
+fn the_manifests_in_examples_satisfy_the_schema() {
+    let mut seen = 0;
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    for entry in std::fs::read_dir(examples).unwrap().flatten() {
+        let path = entry.path().join("manifest.yaml");
+        if path.exists() {
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert_valid("manifest", &serde_yaml::from_str(&text).unwrap());
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "no example was found");
+}
