@@ -2,6 +2,9 @@
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{CWD, RenameFlags};
 
 use super::super::Digest;
 use super::*;
@@ -47,7 +50,7 @@ impl Room {
     fn fifo(&self, name: &str) -> PathBuf {
         let path = self.at(name);
         let mode = Mode::RUSR | Mode::WUSR;
-        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         path
     }
 
@@ -136,6 +139,30 @@ mod store_writes {
         let target = room.link("target", "nowhere");
         store_text(&target, "new", &EVERYTHING).unwrap();
         assert_eq!(room.names(), ["target"]);
+    }
+
+    #[test]
+    fn never_through_a_link_that_someone_keeps_putting_in_place() {
+        let room = Room::new();
+        let victim = room.file("victim", "safe");
+        let target = room.at("target");
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let _ = remove(&target);
+                    let _ = symlink("victim", &target);
+                }
+            });
+            for _ in 0..200 {
+                store_text(&target, "new", &EVERYTHING).unwrap();
+                // Finds the link, the file or nothing; must reach no further in any case.
+                let _ = set_attributes(&target, &EVERYTHING);
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(text(&victim), "safe");
+        assert_eq!(attributes_of(&victim).0, 0);
     }
 
     #[test]
@@ -446,6 +473,36 @@ mod removal {
     }
 
     #[test]
+    fn of_a_tree_that_someone_swaps_for_a_link_stays_inside() {
+        let room = Room::new();
+        room.directory("outside/deep");
+        room.file("outside/file", "kept");
+        room.link("trap", "outside");
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let (here, there) = (room.at("trap"), room.at("tree/a"));
+                while !is_done.load(Ordering::Relaxed) {
+                    let _ =
+                        rustix::fs::renameat_with(CWD, &here, CWD, &there, RenameFlags::EXCHANGE);
+                }
+            });
+            for _ in 0..100 {
+                room.directory("tree");
+                // Either may fail: the swap is under way. What counts is what stays.
+                let _ = std::fs::create_dir(room.at("tree/a"));
+                let _ = std::fs::File::create(room.at("tree/a/file"));
+                let _ = remove_recursive(&room.at("tree"));
+                let _ = remove_recursive(&room.at("trap"));
+                let _ = symlink("outside", room.at("trap"));
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert!(room.at("outside/deep").is_dir());
+        assert_eq!(text(&room.at("outside/file")), "kept");
+    }
+
+    #[test]
     fn of_a_link_to_a_tree_takes_the_link_only() {
         let room = Room::new();
         room.directory("tree/a");
@@ -476,6 +533,15 @@ mod removal {
 
 mod looking {
     use super::*;
+
+    #[test]
+    fn where_it_is_forbidden_is_told_apart_from_what_is_missing() {
+        let failed = |errno: Errno| failed("stat", Path::new("/a"))(errno);
+        assert!(failed(Errno::ACCESS).is_permission_denied());
+        assert!(failed(Errno::PERM).is_permission_denied());
+        assert!(!failed(Errno::ACCESS).is_not_found());
+        assert!(!FileError::NotText("/a".into()).is_permission_denied());
+    }
 
     #[test]
     fn shows_kind_owner_mode_with_all_bits_size_and_time() {

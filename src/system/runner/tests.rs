@@ -317,18 +317,20 @@ fn the_end_takes_descendants_also_those_in_a_session_of_their_own() {
 }
 
 #[test]
-fn the_end_takes_a_group_whose_members_lost_their_parents() {
+fn the_end_takes_those_who_lost_their_parents_but_not_their_group_or_output() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().display();
-    // The inner shells are gone before the end comes; what they started belongs to init.
+    // The inner shells are gone before the end comes; what they started belongs to init. The
+    // first is still in the group, the second has a parent there, the third shares the output.
     let script = format!(
-        "sh -c 'sleep 600 & echo $! > {at}/orphan'
-         sh -c '(setsid sh -c \"echo \\$\\$ > {at}/below; sleep 600\" & wait) &'
-         while ! test -s {at}/below; do sleep 0.01; done
+        "sh -c 'sleep 600 >/dev/null 2>&1 & echo $! > {at}/member'
+         sh -c '(setsid sh -c \"echo \\$\\$ > {at}/below; exec sleep 600\" >/dev/null 2>&1 & wait) &'
+         sh -c 'setsid sh -c \"echo \\$\\$ > {at}/writer; exec sleep 600\" &'
+         while ! test -s {at}/below || ! test -s {at}/writer; do sleep 0.01; done
          touch {at}/ready; sleep 600"
     );
     cancel_once_ready(&script, &dir.path().join("ready"));
-    for name in ["orphan", "below"] {
+    for name in ["member", "below", "writer"] {
         let pid = std::fs::read_to_string(dir.path().join(name)).unwrap();
         assert!(!is_alive(&pid), "{name} is alive");
     }

@@ -3,8 +3,8 @@
 //! Signals to a process group miss a descendant that made a group of its own, so the tree is
 //! found through the parents in `/proc`. A tree can grow while it is felled: every process found
 //! is first stopped, since a stopped process starts no other, until a look finds none that is
-//! new. Only then are all killed. What has already cut its ties (a daemon whose parent is gone
-//! and whose group is its own) is not ours to end.
+//! new. Only then are all killed. A descendant that lost its parent before we looked is known by
+//! the output it still shares. A daemon that cut that tie too is not ours to end.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -22,11 +22,18 @@ const MOST_LOOKS: usize = 64;
 const MOST_WAITS: usize = 500;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Kills the process, its group and its descendants, and waits until they are gone. The process
-/// must be a child that was not reaped yet and that leads its own group, so that neither number
-/// can have passed to a stranger.
-pub(super) fn kill(root: Pid) {
-    let mut found = HashSet::new();
+/// Kills the process, its group, who writes to its output (the inodes of these pipes), and all
+/// descendants of these; waits until they are gone. The process must be a child that was not
+/// reaped yet and that leads its own group, so that neither number can have passed to a stranger.
+pub(super) fn kill(root: Pid, output: &[u64]) {
+    let mut found: HashSet<Id> = all()
+        .iter()
+        .filter(|process| process.shares(output))
+        .map(|process| process.id)
+        .collect();
+    for id in &found {
+        id.signal(Signal::STOP);
+    }
     for _ in 0..MOST_LOOKS {
         let before = found.len();
         for process in living_tree(root, &found) {
@@ -96,6 +103,19 @@ impl Process {
         // The name of a program need not be text.
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
         Self::parse(pid, &String::from_utf8_lossy(&stat))
+    }
+
+    /// Whether standard output or error of the process is one of these pipes. We hold their other
+    /// ends ourselves, so no one else's pipe can have their numbers.
+    fn shares(&self, pipes: &[u64]) -> bool {
+        let is_shared = |stream| {
+            std::fs::read_link(format!("/proc/{}/fd/{stream}", self.id.pid)).is_ok_and(|end| {
+                pipes
+                    .iter()
+                    .any(|pipe| end.as_os_str() == format!("pipe:[{pipe}]").as_str())
+            })
+        };
+        (1..=2).any(is_shared)
     }
 
     /// Reads a line of `/proc/PID/stat`. The program's name comes second, in parentheses, and may
