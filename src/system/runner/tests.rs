@@ -351,10 +351,12 @@ fn the_killed_process_is_reaped() {
 fn a_tree_that_keeps_growing_is_felled() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().display();
-    // Each link of the chain starts the next, in a session of its own, as fast as it can.
+    // Each link of the chain starts the next, in a session of its own, as fast as it can. The
+    // chain has an end, so that a lost race costs a failure and not the machine.
     let script = format!(
-        "echo 'echo $$ >> {at}/pids; touch {at}/ready; setsid sh {at}/next & wait' > {at}/next
-         sh {at}/next"
+        "echo 'test $1 -gt 0 || exec sleep 600
+               echo $$ >> {at}/pids; touch {at}/ready; setsid sh {at}/next $(($1 - 1)) & wait' > {at}/next
+         sh {at}/next 400"
     );
     cancel_once_ready(&script, &dir.path().join("ready"));
     let pids = std::fs::read_to_string(dir.path().join("pids")).unwrap();
