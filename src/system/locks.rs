@@ -173,7 +173,7 @@ mod tests {
             });
             let held = loop {
                 match take() {
-                    Ok(_) => std::thread::yield_now(),
+                    Ok(_) => std::thread::sleep(Duration::from_millis(1)),
                     Err(error) => break error,
                 }
             };
