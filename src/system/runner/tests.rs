@@ -416,5 +416,10 @@ fn a_limit_of_zero_or_beyond_all_time_is_none() {
 fn a_program_is_located_in_the_default_path_only() {
     let runner = SystemRunner::new();
     assert!(runner.locate("sh").is_some_and(|path| path.is_absolute()));
+    assert_eq!(
+        runner.locate("/bin/sh").as_deref(),
+        Some(Path::new("/bin/sh"))
+    );
+    assert_eq!(runner.locate("/etc/passwd"), None);
     assert_eq!(runner.locate("no-such-program"), None);
 }
