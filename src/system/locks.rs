@@ -112,7 +112,7 @@ fn holder(file: &mut File) -> String {
 mod tests {
     use chrono::DateTime;
 
-    use super::super::FixedClock;
+    use super::super::{Cancel, Command, FixedClock, RunError, Runner as _, SystemRunner};
     use super::*;
 
     fn held_still() -> FixedClock {
@@ -157,6 +157,34 @@ mod tests {
         let refused = FileLock::acquire(&path, "a", Duration::ZERO, &held_still()).unwrap_err();
         assert!(matches!(refused, LockError::Os { .. }), "{refused}");
         assert!(!dir.path().join("victim").exists());
+    }
+
+    #[test]
+    fn a_lock_holds_across_processes_and_dies_with_its_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let take = || FileLock::acquire(&path, "us", Duration::ZERO, &held_still());
+        let cancel = Cancel::new().unwrap();
+        let runner = SystemRunner::cancellable(cancel.clone());
+        std::thread::scope(|threads| {
+            let other = threads.spawn(|| {
+                let argv = [path.to_str().unwrap(), "sleep", "600"];
+                runner.run(&Command::new("flock", argv)).unwrap_err()
+            });
+            let held = loop {
+                match take() {
+                    Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+                    Err(error) => break error,
+                }
+            };
+            assert!(
+                held.to_string()
+                    .contains("is still locked by another process")
+            );
+            cancel.cancel();
+            assert!(matches!(other.join().unwrap(), RunError::Cancelled { .. }));
+        });
+        take().unwrap();
     }
 
     #[test]

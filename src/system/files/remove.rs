@@ -77,10 +77,15 @@ impl Identity {
 
 fn remove_tree(parent: OwnedFd, name: CString) -> Result<(), Errno> {
     let mut levels = Vec::new();
-    let Some(mut here) = descend(&parent, name, &mut levels)? else {
-        return Ok(());
-    };
-    drop(parent);
+    match descend(&parent, name, &mut levels)? {
+        Some(here) => climb(here, levels),
+        None => Ok(()),
+    }
+}
+
+/// Removes the directory we are in and those above, down to the first level; what is still in
+/// them goes before.
+fn climb(mut here: OwnedFd, mut levels: Vec<Level>) -> Result<(), Errno> {
     while let Some(level) = levels.last_mut() {
         if let Some(name) = level.open.pop() {
             if let Some(below) = descend(&here, name, &mut levels)? {
@@ -159,4 +164,45 @@ fn sweep(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
 fn open_directory(parent: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> OwnedFd {
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()
+    }
+
+    #[test]
+    fn a_directory_that_became_a_link_is_unlinked_and_not_entered() {
+        let room = tempfile::tempdir().unwrap();
+        let at = |name: &str| room.path().join(name);
+        std::fs::create_dir(at("outside")).unwrap();
+        std::fs::File::create(at("outside/file")).unwrap();
+        std::fs::create_dir(at("tree")).unwrap();
+        std::os::unix::fs::symlink("../outside", at("tree/swapped")).unwrap();
+        let mut levels = Vec::new();
+        let entered = descend(&open(&at("tree")), c"swapped".into(), &mut levels).unwrap();
+        assert!(entered.is_none() && levels.is_empty());
+        assert!(!at("tree/swapped").is_symlink());
+        assert!(at("outside/file").exists());
+    }
+
+    #[test]
+    fn a_directory_that_was_moved_away_ends_the_walk_where_it_is() {
+        let room = tempfile::tempdir().unwrap();
+        let at = |name: &str| room.path().join(name);
+        std::fs::create_dir(at("tree")).unwrap();
+        std::fs::create_dir(at("tree/moved")).unwrap();
+        std::fs::create_dir(at("outside")).unwrap();
+        // A victim that the way up would meet by its name.
+        std::fs::create_dir(at("outside/victim")).unwrap();
+        let mut levels = Vec::new();
+        let here = descend(&open(&at("tree")), c"moved".into(), &mut levels).unwrap();
+        rustix::fs::rename(at("tree/moved"), at("outside/moved")).unwrap();
+        levels.last_mut().unwrap().name = c"victim".into();
+        assert_eq!(climb(here.unwrap(), levels), Err(Errno::STALE));
+        assert!(at("outside/victim").exists());
+    }
 }

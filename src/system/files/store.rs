@@ -32,9 +32,10 @@ pub enum Content<'a> {
 
 /// What a power cut may undo. A crash of the program undoes nothing either way.
 ///
-/// Data costs a flush to the disk per file, its name a second one. A run writes few files and a
-/// stable run none, so managed files are [`Durability::Content`]: after a power cut the file is
-/// the old one or the new one, never an empty one, and the next run repairs the old one.
+/// Data costs a flush to the disk per file, its name a second one: on ext4 over a quick disk 80,
+/// 390 and 630 microseconds for a new small file. A run writes few files and a stable run none, so
+/// managed files are [`Durability::Content`]: after a power cut the file is the old one or the new
+/// one, never an empty one, and the next run repairs the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// The kernel writes when it likes: a power cut may leave an empty file. For caches.

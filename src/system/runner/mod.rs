@@ -34,7 +34,8 @@ pub trait Runner: Send + Sync {
     /// Runs a command to its end and returns what it said, whatever its exit code.
     fn run(&self, command: &Command<'_>) -> Result<Output, RunError>;
 
-    /// Returns where a program of this name would be found, if anywhere.
+    /// Returns where a program would be found that is run without a search path of its own, if
+    /// anywhere. An absolute path is its own answer, if it can be run.
     fn locate(&self, program: &str) -> Option<PathBuf>;
 }
 

@@ -32,6 +32,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// How many ticks a killed process may take to be gone: about 5 s.
 const MOST_TICKS: usize = 500;
 
+/// How often a program that is busy is started again, a tick apart.
+const MOST_STARTS: usize = 20;
+
 /// As much as a pipe holds, so one read empties it.
 const CHUNK: usize = 64 * 1024;
 
@@ -255,9 +258,9 @@ impl<'a> Process<'a> {
                 .ok_or_else(|| RunError::NotFound(name.to_owned()))?,
         };
         let cwd = command.cwd.as_deref().unwrap_or(Path::new("/"));
-        let mut child = prepare(command, &file, cwd)
-            .spawn()
-            .map_err(|error| why_not_started(command, cwd, error.into()))?;
+        let mut prepared = prepare(command, &file, cwd);
+        let mut child =
+            spawn(&mut prepared).map_err(|error| why_not_started(command, cwd, error.into()))?;
         let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
         Ok(Self {
             handle,
@@ -276,7 +279,13 @@ impl<'a> Process<'a> {
 
     /// Ends the process with everything it started, and reaps it.
     fn kill(&mut self) {
-        tree::kill(Pid::from_child(&self.child));
+        let pipes = [&self.stdout, &self.stderr].map(|stream| stream.pipe.as_ref());
+        let output: Vec<u64> = pipes
+            .into_iter()
+            .flatten()
+            .filter_map(|pipe| Some(rustix::fs::fstat(pipe).ok()?.st_ino))
+            .collect();
+        tree::kill(Pid::from_child(&self.child), &output);
         for _ in 0..MOST_TICKS {
             // A process that the kernel holds cannot be waited for; better a zombie than to hang.
             match self.child.try_wait() {
@@ -306,6 +315,20 @@ fn prepare(command: &Command<'_>, file: &Path, cwd: &Path) -> std::process::Comm
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     prepared
+}
+
+/// Starts the process. A program we just wrote may be "busy": another thread that starts a process
+/// at that moment holds a copy of the handle it was written through, until its own start is done.
+fn spawn(prepared: &mut std::process::Command) -> io::Result<Child> {
+    for _ in 0..MOST_STARTS {
+        match prepared.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(TICK);
+            }
+            done => return done,
+        }
+    }
+    prepared.spawn()
 }
 
 /// Returns the error of a failed start: the system does not say whether it was the program or

@@ -1,0 +1,126 @@
+//! Looking at files and reading them.
+
+use super::*;
+
+#[test]
+fn where_it_is_forbidden_is_told_apart_from_what_is_missing() {
+    let failed = |errno: Errno| failed("stat", Path::new("/a"))(errno);
+    assert!(failed(Errno::ACCESS).is_permission_denied());
+    assert!(failed(Errno::PERM).is_permission_denied());
+    assert!(!failed(Errno::ACCESS).is_not_found());
+    assert!(!FileError::NotText("/a".into()).is_permission_denied());
+}
+
+#[test]
+fn shows_kind_owner_mode_with_all_bits_size_and_time() {
+    let room = Room::new();
+    let file = room.file("file", "12345");
+    set_attributes(&file, &EVERYTHING).unwrap();
+    let modified = std::fs::metadata(&file).unwrap();
+    let found = inspect(&file, true).unwrap().unwrap();
+    assert_eq!(found.kind, FileKind::Regular);
+    assert_eq!((found.uid, found.gid, found.mode), (1234, 2345, 0o4750));
+    assert_eq!(found.size, 5);
+    assert_eq!(found.mtime.timestamp(), modified.mtime());
+    assert_eq!(
+        i64::from(found.mtime.timestamp_subsec_nanos()),
+        modified.mtime_nsec()
+    );
+}
+
+#[test]
+fn follows_links_if_asked_and_shows_those_that_lead_nowhere() {
+    let room = Room::new();
+    room.directory("directory");
+    let link = room.link("link", "directory");
+    let dangling = room.link("dangling", "nowhere");
+    let kind = |path: &Path, follow| inspect(path, follow).unwrap().unwrap().kind;
+    assert_eq!(kind(&link, true), FileKind::Directory);
+    assert_eq!(kind(&link, false), FileKind::Symlink);
+    assert_eq!(kind(&dangling, true), FileKind::Symlink);
+    assert_eq!(kind(&room.fifo("pipe"), true), FileKind::Special);
+    assert_eq!(inspect(&room.at("missing"), true).unwrap(), None);
+    assert_eq!(inspect(&room.at("missing"), false).unwrap(), None);
+}
+
+#[test]
+fn at_a_path_through_a_file_or_a_circle_of_links_is_an_error() {
+    let room = Room::new();
+    let below = room.file("file", "").join("below");
+    assert_eq!(
+        inspect(&below, true).unwrap_err().to_string(),
+        format!("stat {}: not a directory", below.display())
+    );
+    let circle = room.link("circle", "circle");
+    assert!(inspect(&circle, true).is_err());
+    assert_eq!(
+        inspect(&circle, false).unwrap().unwrap().kind,
+        FileKind::Symlink
+    );
+}
+
+#[test]
+fn hashes_regular_files_through_links() {
+    let room = Room::new();
+    let content = "x".repeat(200_000);
+    room.file("file", &content);
+    let link = room.link("link", "file");
+    let wanted = Digest::of(content.as_bytes());
+    assert_eq!(sha256(&link).unwrap(), wanted);
+    let (found, digest) = inspect_and_hash(&link).unwrap().unwrap();
+    assert_eq!(digest, Some(wanted));
+    assert_eq!(found.size, 200_000);
+}
+
+#[test]
+fn hashes_an_empty_file_and_one_the_kernel_makes_up() {
+    let room = Room::new();
+    let empty = room.file("empty", "");
+    assert_eq!(sha256(&empty).unwrap(), Digest::of(b""));
+    let version = Path::new("/proc/version");
+    let content = std::fs::read(version).unwrap();
+    assert_eq!(sha256(version).unwrap(), Digest::of(&content));
+}
+
+#[test]
+fn hashes_nothing_else_and_never_waits() {
+    let room = Room::new();
+    for path in [
+        room.fifo("pipe"),
+        room.directory("directory"),
+        room.link("dangling", "nowhere"),
+        "/dev/zero".into(),
+    ] {
+        let (_, digest) = inspect_and_hash(&path).unwrap().unwrap();
+        assert_eq!(digest, None);
+        assert!(sha256(&path).is_err());
+    }
+    assert_eq!(inspect_and_hash(&room.at("missing")).unwrap(), None);
+}
+
+#[test]
+fn reads_up_to_a_limit() {
+    let room = Room::new();
+    let file = room.file("file", "12345");
+    assert_eq!(read_to_string(&file, 5).unwrap(), "12345");
+    assert_eq!(
+        read_to_string(&file, 4).unwrap_err().to_string(),
+        format!("{} is larger than 4 bytes", file.display())
+    );
+    assert!(matches!(
+        read(Path::new("/dev/zero"), 10),
+        Err(FileError::NotRegular(_))
+    ));
+    assert!(read(Path::new("/proc/version"), u64::MAX).is_ok());
+}
+
+#[test]
+fn reads_text_as_text_only() {
+    let room = Room::new();
+    let path = room.at("file");
+    write_private(&path, b"a\xff", Durability::Cached).unwrap();
+    assert_eq!(
+        read_to_string(&path, 10).unwrap_err().to_string(),
+        format!("{} is not UTF-8 text", path.display())
+    );
+}
