@@ -5,6 +5,7 @@
 //! followed: whoever may write somewhere else must not speak for this directory. A file that
 //! cannot be used is skipped with a reason, and the others still count.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd, OwnedFd};
@@ -65,7 +66,7 @@ enum Format {
 impl Format {
     fn of(name: &Path) -> Option<Self> {
         // Not `Path::extension`: for that a name like `.json` has none.
-        let name = name.to_str()?.to_ascii_lowercase();
+        let name = name.to_string_lossy().to_ascii_lowercase();
         match name.rsplit_once('.')?.1 {
             "json" => Some(Self::Json),
             "yaml" => Some(Self::Yaml),
@@ -219,7 +220,7 @@ fn list(path: &Path) -> Result<Option<(OwnedFd, Vec<PathBuf>)>, FactError> {
     for entry in Dir::read_from(&handle).map_err(unreadable(path))? {
         let entry = entry.map_err(unreadable(path))?;
         let name = entry.file_name().to_bytes().to_vec();
-        names.push(std::ffi::OsString::from_vec(name));
+        names.push(OsString::from_vec(name));
     }
     names.sort();
     Ok(Some((

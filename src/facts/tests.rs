@@ -148,15 +148,10 @@ fn this_machine_has_a_loopback_interface() {
     assert_eq!(lo.get("hardwareAddr"), Some(&"".into()));
     let flags = lo.get("flags").unwrap().as_list().unwrap();
     assert!(flags.contains(&"loopback".into()));
-    let mtu = fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
-    assert_eq!(lo.get("mtu").unwrap().to_string(), mtu.trim());
+    assert!(matches!(lo.get("mtu"), Some(Value::Int(1..))));
     let addresses = network.get("addresses").unwrap().as_list().unwrap();
-    let is_lo = |address: &Value| address.get("interface") == Some(&"lo".into());
-    assert!(
-        !addresses.iter().any(|address| {
-            is_lo(address) && address.get("address") == Some(&"127.0.0.1".into())
-        })
-    );
+    let is_local = |address: &Value| address.get("address") == Some(&"127.0.0.1".into());
+    assert!(!addresses.iter().any(is_local));
     assert_eq!(gatherer.warnings(), Vec::<String>::new());
 }
 
