@@ -6,5 +6,7 @@
 //! [`Value`]: crate::model::Value
 
 pub mod env;
+pub mod go;
+pub mod jinja;
 
 pub use env::Env;

@@ -1,0 +1,1 @@
+//! Behaviour of whole templates; pieces are tested beside their code.
