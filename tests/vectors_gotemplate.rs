@@ -4,7 +4,8 @@
 //! `CCM_VECTORS` names. `scaffold` cases in the same files belong to the scaffold's own test and
 //! are only counted here. A case is a name, an input and either the output or a part of the error.
 
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ccm::model::Value;
@@ -15,7 +16,7 @@ use ccm::template::go::{Options, render};
 fn vectors_render_as_recorded() {
     let (mut passed, mut left) = (0, 0);
     let mut failures = Vec::new();
-    for case in cases() {
+    for case in cases().unwrap() {
         let name = text(&case, "name").to_owned();
         match text(&case, "op") {
             "render" => match run(&case) {
@@ -37,28 +38,28 @@ fn vectors_render_as_recorded() {
     assert!(passed > 0, "no cases found");
 }
 
-fn cases() -> Vec<Value> {
+fn cases() -> Result<Vec<Value>, String> {
     let dir = std::env::var_os("CCM_VECTORS").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/vectors"),
         PathBuf::from,
     );
-    let mut files: Vec<_> = std::fs::read_dir(&dir)
-        .unwrap_or_else(|err| panic!("{}: {err}", dir.display()))
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with("gotemplate") && name.ends_with(".json")
-        })
-        .collect();
+    let failed = |path: &Path, err: &dyn Display| format!("{}: {err}", path.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&dir).map_err(|err| failed(&dir, &err))? {
+        let path = entry.map_err(|err| failed(&dir, &err))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("gotemplate") && name.ends_with(".json") {
+            files.push(path);
+        }
+    }
     files.sort();
-    files
-        .iter()
-        .flat_map(|path| {
-            let json = std::fs::read_to_string(path).unwrap();
-            serde_json::from_str::<Vec<Value>>(&json)
-                .unwrap_or_else(|err| panic!("{}: {err}", path.display()))
-        })
-        .collect()
+    let mut cases = Vec::new();
+    for path in files {
+        let json = std::fs::read_to_string(&path).map_err(|err| failed(&path, &err))?;
+        let found: Vec<Value> = serde_json::from_str(&json).map_err(|err| failed(&path, &err))?;
+        cases.extend(found);
+    }
+    Ok(cases)
 }
 
 fn text<'a>(case: &'a Value, key: &str) -> &'a str {

@@ -103,6 +103,12 @@ impl<'a> Args<'a> {
     pub fn int(&self, index: usize) -> Result<i64, String> {
         match self.any(index) {
             Datum::Int(value) | Datum::Int64(value) => Ok(*value),
+            // A constant such as `1e3` is whole in Go's eyes, too.
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "there is no fraction to lose"
+            )]
+            Datum::Float(value) if value.fract() == 0.0 => Ok(*value as i64),
             other => Err(wrong("int", other)),
         }
     }

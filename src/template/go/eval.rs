@@ -61,7 +61,8 @@ impl<'t> Machine<'_, 't> {
     fn node(&mut self, dot: &Datum, node: &Node<'t>) -> Result<Flow, Fault> {
         match node {
             Node::Text(text) => {
-                self.pay(0, text.len())?;
+                let paid = self.world.meter.spend(text.len());
+                paid.map_err(|message| Fault { at: 0, message })?;
                 self.out.push_str(text);
             }
             Node::Action(pipe) => {
@@ -94,8 +95,8 @@ impl<'t> Machine<'_, 't> {
         Ok(Flow::Next)
     }
 
-    /// Runs `inner` one level deeper and forgets the variables it declares.
-    fn scoped<T>(
+    /// Runs `inner` one level deeper, or refuses.
+    fn deeper<T>(
         &mut self,
         at: usize,
         inner: impl FnOnce(&mut Self) -> Result<T, Fault>,
@@ -105,10 +106,20 @@ impl<'t> Machine<'_, 't> {
             return Err(Fault { at, message });
         }
         self.level += 1;
-        let scope = self.variables.len();
         let result = inner(self);
-        self.variables.truncate(scope);
         self.level -= 1;
+        result
+    }
+
+    /// Runs `inner` one level deeper and forgets the variables it declares.
+    fn scoped<T>(
+        &mut self,
+        at: usize,
+        inner: impl FnOnce(&mut Self) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let scope = self.variables.len();
+        let result = self.deeper(at, inner);
+        self.variables.truncate(scope);
         result
     }
 
@@ -205,7 +216,7 @@ impl<'t> Machine<'_, 't> {
         key: Datum,
         item: Datum,
     ) -> Result<Flow, Fault> {
-        self.pay(over.at, 16)?;
+        self.step(over.at)?;
         let scope = self.variables.len();
         // The first of two variables is the key; a single one is the item.
         match over.variables.as_slice() {
@@ -233,7 +244,7 @@ impl<'t> Machine<'_, 't> {
                 });
             }
         };
-        self.pay(at, 16)?;
+        self.step(at)?;
         self.scoped(at, |machine| {
             // A template sees its own `$` and no variable of its caller.
             let outer = std::mem::replace(&mut machine.variables, vec![("$", dot.clone())]);
@@ -274,7 +285,7 @@ impl<'t> Machine<'_, 't> {
         piped: Option<Datum>,
     ) -> Result<Datum, Fault> {
         let head = &command.head;
-        self.pay(head.at, 16)?;
+        self.step(head.at)?;
         match &head.term {
             Term::Function(callee) => self.call(dot, head.at, callee, &command.args, piped),
             Term::Nil => Err(Fault {
@@ -298,7 +309,7 @@ impl<'t> Machine<'_, 't> {
     }
 
     fn operand(&mut self, dot: &Datum, operand: &Operand<'t>) -> Result<Datum, Fault> {
-        self.pay(operand.at, 16)?;
+        self.step(operand.at)?;
         match &operand.term {
             Term::Nil => Ok(Datum::Nil),
             Term::Dot => Ok(dot.clone()),
@@ -325,17 +336,8 @@ impl<'t> Machine<'_, 't> {
                 .map(|(_, value)| value.clone())
                 .unwrap_or_default()),
             Term::Nested(pipe, _) => {
-                // Variables declared in parentheses stay in scope, as in Go; only depth is counted.
-                if self.level == DEEPEST {
-                    return Err(Fault {
-                        at: operand.at,
-                        message: format!("exceeded maximum template depth ({DEEPEST})"),
-                    });
-                }
-                self.level += 1;
-                let value = self.pipe(dot, pipe);
-                self.level -= 1;
-                value
+                // Variables declared in parentheses stay in scope, as in Go.
+                self.deeper(operand.at, |machine| machine.pipe(dot, pipe))
             }
             Term::CallFields(callee, _) => self.call(dot, operand.at, callee, &[], None),
             _ => Ok(dot.clone()),
@@ -495,11 +497,9 @@ impl<'t> Machine<'_, 't> {
         super::call::shown(value, &self.world.meter).map_err(|message| Fault { at, message })
     }
 
-    fn pay(&self, at: usize, bytes: usize) -> Result<(), Fault> {
-        self.world
-            .meter
-            .spend(bytes)
-            .map_err(|message| Fault { at, message })
+    fn step(&self, at: usize) -> Result<(), Fault> {
+        let paid = self.world.meter.step();
+        paid.map_err(|message| Fault { at, message })
     }
 }
 

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 /// Bytes a rendering may produce, with each step counted as [`STEP`] bytes.
-const BUDGET: usize = 256 << 20;
+const BUDGET: usize = 64 << 20;
 
 /// What one evaluated operand, loop turn or walked value costs.
 const STEP: usize = 16;
@@ -20,13 +20,18 @@ pub struct Meter {
 
 impl Default for Meter {
     fn default() -> Self {
-        Self {
-            left: Cell::new(BUDGET),
-        }
+        Self::new(BUDGET)
     }
 }
 
 impl Meter {
+    /// Returns a meter with that many bytes to spend.
+    pub fn new(budget: usize) -> Self {
+        Self {
+            left: Cell::new(budget),
+        }
+    }
+
     /// Pays for `bytes` about to be made, or says that the budget is gone.
     pub fn spend(&self, bytes: usize) -> Result<(), String> {
         match self.left.get().checked_sub(bytes) {

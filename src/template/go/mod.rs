@@ -76,8 +76,19 @@ pub struct GoError {
 /// Functions of the caller win over ours of the same name. Where we differ from Go: maps are
 /// always walked in order, `int64` is accepted where sprig wants `int`, text cut inside a
 /// character is repaired, there are no complex numbers, and depth, size and time are bounded.
-/// `now` asks the caller's function of that name first, for seconds since 1970 or RFC 3339 text.
+/// A caller's function `now` is the clock of our `now`, `date` and `ago`: it gives seconds since
+/// 1970 or RFC 3339 text.
 pub fn render(
+    template: &str,
+    options: &Options<'_>,
+    root: &Value,
+    functions: &Functions,
+) -> Result<String, GoError> {
+    render_within(Meter::default(), template, options, root, functions)
+}
+
+fn render_within(
+    meter: Meter,
     template: &str,
     options: &Options<'_>,
     root: &Value,
@@ -88,7 +99,7 @@ pub fn render(
     let located = |fault| locate(template, options.name, fault);
     let tree = parse::parse(template, left, right, functions).map_err(located)?;
     let world = World {
-        meter: Meter::default(),
+        meter,
         environ: root.get("environ").or_else(|| root.get("Environ")),
         functions,
     };

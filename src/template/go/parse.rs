@@ -433,12 +433,9 @@ impl<'t> Parser<'t, '_> {
             let token = self.peek();
             match token.kind {
                 Kind::Right | Kind::CloseParen => break,
+                // Go lets a pipe end a pipeline.
                 Kind::Pipe => {
                     self.take();
-                    let after = self.peek_solid();
-                    if matches!(after.kind, Kind::Right | Kind::CloseParen) {
-                        return Err(fault(token.at, "missing command after |"));
-                    }
                     break;
                 }
                 Kind::Space => {
@@ -509,10 +506,10 @@ impl<'t> Parser<'t, '_> {
 
     fn callee(&self, token: Token<'t>) -> Result<Callee<'t>, Fault> {
         let name = token.text;
+        // The caller's `now` is a clock for our functions of time, which make a time of it.
+        let outside = self.functions.get(name).filter(|_| name != "now");
         let target = match name {
-            _ if self.functions.contains_key(name) => {
-                self.functions.get(name).cloned().map(Target::Outside)
-            }
+            _ if outside.is_some() => outside.cloned().map(Target::Outside),
             "and" => Some(Target::And),
             "or" => Some(Target::Or),
             // sprig comes first: its `slice` replaces Go's own.

@@ -131,6 +131,10 @@ impl Printer<'_> {
             return Ok(rest);
         };
         self.next += 1;
+        if verb == 'v' {
+            // There the flag asks for the names of fields, and our values have none.
+            spec.plus = false;
+        }
         self.value(spec, verb, arg, 0)?;
         Ok(rest)
     }

@@ -123,6 +123,7 @@ fn merge(target: &Rc<Dict>, source: &Dict, overwrite: bool, meter: &Meter) -> Re
             // Bounded by the depth of the copy that `source` is.
             (Some(Datum::Dict(old)), Datum::Dict(new)) => merge(old, new, overwrite, meter)?,
             (Some(old), _) if old.is_true() && !overwrite => {}
+            (_, Datum::Nil) if !overwrite => {}
             _ => {
                 target
                     .entries

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::words::{lower, upper};
 use crate::template::go::call::{Answer, Args, Native, shown, takes, takes_from};
 use crate::template::go::datum::{Datum, Element, Entries};
 use crate::template::go::meter::Meter;
@@ -26,8 +27,12 @@ pub fn find(name: &str) -> Option<Native> {
             let (start, text) = (args.str(0)?, args.str(1)?);
             Ok(text.strip_prefix(start).unwrap_or(text).into())
         }),
-        "upper" => takes(1, |args| Ok(args.str(0)?.to_uppercase().into())),
-        "lower" => takes(1, |args| Ok(args.str(0)?.to_lowercase().into())),
+        "upper" => takes(1, |args| {
+            Ok(args.str(0)?.chars().map(upper).collect::<String>().into())
+        }),
+        "lower" => takes(1, |args| {
+            Ok(args.str(0)?.chars().map(lower).collect::<String>().into())
+        }),
         "nospace" => takes(1, |args| {
             let text = args.str(0)?.chars().filter(|c| !c.is_whitespace());
             Ok(text.collect::<String>().into())

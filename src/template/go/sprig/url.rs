@@ -84,6 +84,10 @@ fn hostname(host: &str) -> Result<&str, &'static str> {
             None => Err("missing ']' in host"),
         };
     }
+    let allowed = |c: char| !c.is_ascii() || c.is_ascii_graphic() && !"#/?@\\^`{|}".contains(c);
+    if !host.chars().all(allowed) {
+        return Err("invalid character in host name");
+    }
     match host.rsplit_once(':') {
         Some((_, port)) if !port.bytes().all(|b| b.is_ascii_digit()) => Err("invalid port"),
         Some((name, _)) => Ok(name),

@@ -115,8 +115,8 @@ fn camel_case(text: &str) -> String {
     out
 }
 
-/// Returns the capital of a letter, where that is one letter.
-fn upper(c: char) -> char {
+/// Returns the capital of a letter; one that would be two letters stays, as in Go.
+pub(super) fn upper(c: char) -> char {
     let mut all = c.to_uppercase();
     match (all.next(), all.next()) {
         (Some(one), None) => one,
@@ -124,7 +124,7 @@ fn upper(c: char) -> char {
     }
 }
 
-fn lower(c: char) -> char {
+pub(super) fn lower(c: char) -> char {
     let mut all = c.to_lowercase();
     match (all.next(), all.next()) {
         (Some(one), None) => one,
@@ -163,7 +163,11 @@ impl<'a> Iterator for Runs<'a> {
     }
 }
 
-impl Runs<'_> {
+impl<'a> Runs<'a> {
+    fn peek(&self) -> Option<(Kind, &'a str)> {
+        Runs { rest: self.rest }.next()
+    }
+
     /// Returns where the characters from `start` on stop to satisfy a rule.
     fn run_len(&self, start: usize, holds: impl Fn(char) -> bool) -> usize {
         let rest = self.rest.get(start..).unwrap_or("");
@@ -216,14 +220,10 @@ fn joined_words(text: &str, connector: char) -> String {
         next.is_some_and(|(kind, _)| !matches!(kind, Kind::Connector | Kind::Punctuation))
     };
     // Digits and the small letters after them are one word.
-    let numbered = |out: &mut String, runs: &mut Runs<'_>| loop {
-        match runs.clone_next() {
-            Some((kind @ (Kind::Letters | Kind::Number), len)) => {
-                let (run, rest) = runs.rest.split_at_checked(len).unwrap_or((runs.rest, ""));
-                write(out, (kind, run));
-                runs.rest = rest;
-            }
-            _ => return,
+    let numbered = |out: &mut String, runs: &mut Runs<'_>| {
+        while let Some(run @ (Kind::Letters | Kind::Number, _)) = runs.peek() {
+            write(out, run);
+            runs.next();
         }
     };
     while let Some(run) = runs.next() {
@@ -261,16 +261,6 @@ fn joined_words(text: &str, connector: char) -> String {
         }
     }
     out
-}
-
-impl<'a> Runs<'a> {
-    fn peek(&self) -> Option<(Kind, &'a str)> {
-        Runs { rest: self.rest }.next()
-    }
-
-    fn clone_next(&self) -> Option<(Kind, usize)> {
-        self.peek().map(|(kind, run)| (kind, run.len()))
-    }
 }
 
 /// Breaks lines at blanks so that they are at most `width` bytes; longer words are cut only if

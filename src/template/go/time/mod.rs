@@ -1,9 +1,10 @@
 //! A moment and the zone it is shown in, as Go's `time.Time`.
 //!
-//! Layouts such as `2006-01-02` are in `layout`, spans such as `1h30m` in `span`. There is no
+//! Layouts such as `2006-01-02` are in `layout` and `read`, spans such as `1h30m` in `span`. There is no
 //! clock here: see `sprig::date` for `now`.
 
 mod layout;
+mod read;
 pub mod span;
 
 use std::fmt;
@@ -64,7 +65,7 @@ impl Time {
 
     /// Reads a time by a Go layout; a text without a zone is of this host's zone.
     pub fn parse(layout: &str, text: &str) -> Result<Self, String> {
-        layout::parse(layout, text)
+        read::parse(layout, text)
     }
 
     /// Returns the time by a Go layout.
@@ -161,24 +162,26 @@ impl Time {
     /// Returns the short name of the zone: `CET`, or its offset where there is no name.
     fn zone_name(&self) -> String {
         let offset = self.offset();
-        let by_number = || {
-            let sign = if offset < 0 { '-' } else { '+' };
-            let minutes = offset.unsigned_abs() / 60;
-            match minutes % 60 {
-                0 => format!("{sign}{:02}", minutes / 60),
-                rest => format!("{sign}{:02}{rest:02}", minutes / 60),
-            }
-        };
+        let sign = if offset < 0 { '-' } else { '+' };
+        let (hours, minutes) = (
+            offset.unsigned_abs() / 3600,
+            offset.unsigned_abs() / 60 % 60,
+        );
         match &self.zone {
             Zone::Utc => "UTC".into(),
-            Zone::Named(zone) => zone
-                .offset_from_utc_datetime(&self.utc.naive_utc())
-                .abbreviation()
-                .map_or_else(by_number, str::to_owned),
+            Zone::Named(zone) => {
+                let known = zone.offset_from_utc_datetime(&self.utc.naive_utc());
+                match known.abbreviation() {
+                    Some(name) => name.to_owned(),
+                    // Zones without letters are called by their hours.
+                    None if minutes == 0 => format!("{sign}{hours:02}"),
+                    None => format!("{sign}{hours:02}{minutes:02}"),
+                }
+            }
             Zone::Fixed(_, name) if !name.is_empty() => name.clone(),
-            // The standard clock does not tell the name of the local zone.
+            // The standard library does not tell the name of the local zone.
             Zone::Local if offset == 0 => "UTC".into(),
-            _ => by_number(),
+            _ => format!("{sign}{hours:02}{minutes:02}"),
         }
     }
 }
