@@ -33,6 +33,7 @@ pub enum Kind {
     End,
     /// Anything printable that no rule knows.
     Stray,
+    /// What is wrong; the text of the token is the culprit, where there is one.
     Error(&'static str),
 }
 
@@ -62,6 +63,9 @@ pub struct Token<'t> {
 /// Blanks that trim markers remove and that separate arguments.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
+/// The one error that names its culprit.
+const BAD_CHARACTER: &str = "bad character";
+
 /// Returns the tokens of a template; the last is [`Kind::End`] or [`Kind::Error`].
 pub fn tokens<'t>(template: &'t str, left: &'t str, right: &'t str) -> Vec<Token<'t>> {
     let mut lexer = Lexer {
@@ -73,10 +77,15 @@ pub fn tokens<'t>(template: &'t str, left: &'t str, right: &'t str) -> Vec<Token
     };
     if let Err(fault) = lexer.run() {
         let at = fault.at.unwrap_or(lexer.at());
+        let rest = template.get(at..).unwrap_or("");
+        let culprit = match fault.what {
+            BAD_CHARACTER => rest.chars().next().map_or(0, char::len_utf8),
+            _ => 0,
+        };
         lexer.tokens.push(Token {
             kind: Kind::Error(fault.what),
             at,
-            text: "",
+            text: rest.get(..culprit).unwrap_or(""),
         });
     }
     lexer.tokens
@@ -194,8 +203,13 @@ impl<'t> Lexer<'t> {
                 if parens > 0 {
                     return Err(fault("unclosed left paren"));
                 }
-                self.push(Kind::Right, 0);
+                let at = self.at();
                 self.close(trims);
+                self.tokens.push(Token {
+                    kind: Kind::Right,
+                    at,
+                    text: self.right,
+                });
                 return Ok(());
             }
             let Some(next) = self.rest.chars().next() else {
@@ -233,7 +247,7 @@ impl<'t> Lexer<'t> {
                 '.' | '+' | '-' | '0'..='9' => self.number()?,
                 letter if is_word(letter) => self.name()?,
                 other if other.is_ascii_graphic() => self.push(Kind::Stray, 1),
-                _ => return Err(fault("unrecognized character in action")),
+                _ => return Err(fault(BAD_CHARACTER)),
             }
         }
     }
@@ -314,7 +328,7 @@ impl<'t> Lexer<'t> {
             None | Some('.' | ',' | '|' | ':' | '(' | ')') => Ok(()),
             Some(c) if BLANKS.contains(&c) || self.right.starts_with(c) => Ok(()),
             Some(_) => Err(Fault {
-                what: "bad character",
+                what: BAD_CHARACTER,
                 at: Some(self.at() + len),
             }),
         }

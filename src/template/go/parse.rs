@@ -560,10 +560,14 @@ fn fault(at: usize, message: impl Into<String>) -> Fault {
 
 fn unexpected(token: Token<'_>, context: &str) -> Fault {
     let message = match token.kind {
-        Kind::Error(what) => what.to_owned(),
+        Kind::Error(what) => match token.text.chars().next() {
+            Some(c) => format!("{what} U+{:04X} {c:?}", u32::from(c)),
+            None => what.to_owned(),
+        },
         Kind::End => "unexpected EOF".into(),
-        Kind::Word(_) => format!("unexpected <{}> in {context}", token.text),
-        Kind::Right => format!("unexpected end of action in {context}"),
+        Kind::Word(_) | Kind::Dot | Kind::Nil => {
+            format!("unexpected <{}> in {context}", token.text)
+        }
         _ => format!("unexpected {:?} in {context}", token.text),
     };
     fault(token.at, message)

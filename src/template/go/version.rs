@@ -233,7 +233,7 @@ const OPERATORS: [(&str, Operator); 11] = [
 pub fn satisfies(constraint: &str, version: &Version) -> Result<bool, String> {
     let mut groups = Vec::new();
     for group in constraint.split("||") {
-        let improper = || format!("improper constraint: {group:?}");
+        let improper = || format!("improper constraint: {group}");
         groups.push(comparisons(group).ok_or_else(improper)?);
     }
     Ok(groups.iter().any(|group| {

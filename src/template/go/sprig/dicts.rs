@@ -39,7 +39,7 @@ pub fn find(name: &str) -> Option<Native> {
         "omit" => takes_from(1, |args| sifted(args, false)),
         "merge" | "mustMerge" => takes_from(1, |args| merged(args, false)),
         "mergeOverwrite" | "mustMergeOverwrite" => takes_from(1, |args| merged(args, true)),
-        "dig" => takes_from(3, dig),
+        "dig" => takes_from(0, dig),
         _ => return None,
     })
 }
@@ -136,11 +136,11 @@ fn merge(target: &Rc<Dict>, source: &Dict, overwrite: bool, meter: &Meter) -> Re
 }
 
 fn dig(args: &Args<'_>) -> Answer {
-    let [path @ .., default, root] = args.values else {
+    let [first, path @ .., default, root] = args.values else {
         return Err("dig needs at least three arguments".into());
     };
     let mut found = root.clone();
-    for key in path {
+    for key in std::iter::once(first).chain(path) {
         let next = as_dict(&found)?.entries.borrow().get(as_str(key)?).cloned();
         match next {
             Some(next) => found = next,

@@ -122,7 +122,7 @@ fn slice(args: &Args<'_>) -> Answer {
 fn concat(args: &Args<'_>) -> Answer {
     let mut items = Vec::new();
     for index in 0..args.len() {
-        let more = args.list(index, "concat as list")?;
+        let more = args.list(index, "concat")?;
         args.meter().steps(more.len())?;
         items.extend_from_slice(more);
     }
