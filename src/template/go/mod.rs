@@ -3,7 +3,7 @@
 //! Written by hand over our own values rather than on a crate: dicts must change in place (`set`),
 //! errors must name a line, numbers must keep Go's types, and a hostile template must end in an
 //! error. The way of a template: `lex` cuts, `parse` builds the `tree` and checks what can be
-//! checked, `eval` runs it on [`datum::Datum`]s with the functions of `builtin` and `sprig`.
+//! checked, `eval` runs it on `Datum`s with the functions of `builtin` and `sprig`.
 //!
 //! It reaches nothing outside: files, stores and partials are [`Functions`] of the caller, and
 //! `env` reads the `environ` of the root data. Differences from Go are listed at [`render`].
