@@ -9,6 +9,8 @@ pub mod env;
 pub mod expand;
 pub mod expr;
 pub mod functions;
+pub mod go;
+pub mod jinja;
 pub mod path;
 pub mod resolve;
 

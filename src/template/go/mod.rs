@@ -1,0 +1,133 @@
+//! The `go` engine: Go's `text/template` with all of sprig.
+//!
+//! Written by hand over our own values rather than on a crate: dicts must change in place (`set`),
+//! errors must name a line, numbers must keep Go's types, and a hostile template must end in an
+//! error. The way of a template: `lex` cuts, `parse` builds the `tree` and checks what can be
+//! checked, `eval` runs it on `Datum`s with the functions of `builtin` and `sprig`.
+//!
+//! It reaches nothing outside: files, stores and partials are [`Functions`] of the caller, and
+//! `env` reads the `environ` of the root data. Differences from Go are listed at [`render`].
+
+mod builtin;
+mod call;
+mod datum;
+mod eval;
+mod lex;
+mod literal;
+mod meter;
+mod method;
+mod parse;
+mod printf;
+mod quote;
+mod sprig;
+mod time;
+mod tree;
+mod version;
+
+#[cfg(test)]
+mod tests;
+
+use self::call::World;
+use self::datum::Datum;
+use self::meter::Meter;
+use self::tree::Fault;
+use super::env::Functions;
+use crate::model::Value;
+
+/// How much of a line an error shows, in characters.
+const LONGEST_LINE: usize = 120;
+
+/// How a template is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// What errors call the template: usually its path.
+    pub name: &'a str,
+    /// The delimiters; an empty one is the default.
+    pub left: &'a str,
+    pub right: &'a str,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self {
+            name: "template",
+            left: "{{",
+            right: "}}",
+        }
+    }
+}
+
+/// Why a template did not render, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}:{line}:{column}: {message} (in `{source_line}`)")]
+pub struct GoError {
+    pub name: String,
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    pub message: String,
+    /// The line of the template, without the blanks around it.
+    pub source_line: String,
+}
+
+/// Returns the text a template renders to.
+///
+/// Functions of the caller win over ours of the same name. Where we differ from Go: maps are
+/// always walked in order, `int64` is accepted where sprig wants `int`, text cut inside a
+/// character is repaired, there are no complex numbers, and depth, size and time are bounded.
+/// A caller's function `now` is the clock of our `now`, `date` and `ago`: it gives seconds since
+/// 1970 or RFC 3339 text.
+pub fn render(
+    template: &str,
+    options: &Options<'_>,
+    root: &Value,
+    functions: &Functions,
+) -> Result<String, GoError> {
+    render_within(Meter::default(), template, options, root, functions)
+}
+
+fn render_within(
+    meter: Meter,
+    template: &str,
+    options: &Options<'_>,
+    root: &Value,
+    functions: &Functions,
+) -> Result<String, GoError> {
+    let left = or_default(options.left, "{{");
+    let right = or_default(options.right, "}}");
+    let located = |fault| locate(template, options.name, fault);
+    let tree = parse::parse(template, left, right, functions).map_err(located)?;
+    let world = World {
+        meter,
+        environ: root.get("environ").or_else(|| root.get("Environ")),
+        functions,
+    };
+    eval::run(&tree, options.name, Datum::from_value(root), &world).map_err(located)
+}
+
+fn or_default<'a>(delimiter: &'a str, default: &'a str) -> &'a str {
+    if delimiter.is_empty() {
+        default
+    } else {
+        delimiter
+    }
+}
+
+fn locate(template: &str, name: &str, fault: Fault) -> GoError {
+    let before = template.get(..fault.at).unwrap_or(template);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    let source_line = template.get(line_start..).and_then(|s| s.lines().next());
+    GoError {
+        name: name.to_owned(),
+        line: before.matches('\n').count() + 1,
+        column: before.get(line_start..).unwrap_or("").chars().count() + 1,
+        message: fault.message,
+        source_line: source_line
+            .unwrap_or("")
+            .trim()
+            .chars()
+            .take(LONGEST_LINE)
+            .collect(),
+    }
+}
