@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::environment::environment;
+use super::environment::{FactArgs, environment};
 use super::output::{Console, Report, to_millis};
 use super::{CliError, Verdict};
 use crate::engine::{Engine, Machine, Mode, Scope, Session, directory_of};
@@ -60,6 +60,9 @@ pub(super) struct Args {
     #[arg(long)]
     detailed_exitcodes: bool,
 
+    #[command(flatten)]
+    facts: FactArgs,
+
     /// Reads variables for templates from ./.env (the default)
     #[arg(long, overrides_with = "no_read_env", hide = true)]
     read_env: bool,
@@ -77,7 +80,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     }
     let file = local_file(&args.manifest)?;
     let mut scope = Scope {
-        env: environment(&directory_of(&file), !args.no_read_env)?,
+        env: environment(&directory_of(&file), !args.no_read_env, &args.facts)?,
         mode: Mode {
             noop: args.noop,
             health_check_only: args.monitor_only,

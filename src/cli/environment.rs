@@ -1,35 +1,86 @@
-//! What templates see when a person runs us: the process environment, a `.env` file, data.
+//! What templates see when a person runs us: facts, the process environment, a `.env` file.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::CliError;
+use crate::facts::{Gatherer, Places};
+use crate::model::document;
 use crate::model::value::{Map, Value};
-use crate::system::files;
+use crate::system::{SystemClock, files};
 use crate::template::Env;
+use crate::template::env::Facts;
 
 /// The largest file a template may read.
 const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
+/// Facts that somebody gives by hand.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct FactArgs {
+    /// A fact, over those of the system and of --facts
+    #[arg(long = "fact", value_name = "KEY=VALUE")]
+    fact: Vec<String>,
+
+    /// A JSON or YAML file of facts, over those of the system
+    #[arg(long = "facts", value_name = "FILE")]
+    facts: Option<PathBuf>,
+}
+
+impl FactArgs {
+    /// Returns the facts given; the command line wins over the file.
+    fn given(&self) -> Result<Value, CliError> {
+        let mut given = match &self.facts {
+            Some(file) => read_document(file)?,
+            None => Value::empty_map(),
+        };
+        for pair in &self.fact {
+            let (key, value) = split_pair(pair)?;
+            let one: Value = [(key, Value::from(value))].into_iter().collect();
+            given = given.merge_deep(&one);
+        }
+        Ok(given)
+    }
+}
+
+/// Splits `KEY=VALUE` or `KEY:VALUE` at the first of either sign.
+pub(super) fn split_pair(pair: &str) -> Result<(&str, &str), CliError> {
+    pair.split_once(['=', ':'])
+        .filter(|(key, _)| !key.is_empty())
+        .ok_or_else(|| CliError::usage(format!("expected KEY=VALUE, got '{pair}'")))
+}
+
+/// Reads a JSON or YAML file that holds a mapping.
+pub(super) fn read_document(file: &Path) -> Result<Value, CliError> {
+    let text = files::read_to_string(file, MAX_READ_BYTES).map_err(CliError::usage)?;
+    let node = document::parse(&text)
+        .map_err(|err| CliError::usage(format!("{}: {err}", file.display())))?;
+    match node.to_value() {
+        Value::Null => Ok(Value::empty_map()),
+        value @ Value::Map(_) => Ok(value),
+        other => Err(CliError::usage(format!(
+            "{}: expected a mapping, found a {}",
+            file.display(),
+            other.kind()
+        ))),
+    }
+}
+
 /// Builds the environment of a run whose relative paths start at `directory`.
-pub(super) fn environment(directory: &Path, read_env: bool) -> Result<Env, CliError> {
-    let mut environ: Map = std::env::vars_os()
-        .filter_map(|(key, value)| {
-            let value = value.into_string().ok()?;
-            Some((key.into_string().ok()?.into(), value.into()))
-        })
+pub(super) fn environment(
+    directory: &Path,
+    read_env: bool,
+    facts: &FactArgs,
+) -> Result<Env, CliError> {
+    let mut environ: Map = variables()
+        .into_iter()
+        .map(|(key, value)| (key.into(), value.into()))
         .collect();
     if read_env {
-        let file = Path::new(".env");
-        if files::inspect(file, true)
-            .map_err(CliError::usage)?
-            .is_some()
-        {
-            let text = files::read_to_string(file, MAX_READ_BYTES).map_err(CliError::usage)?;
-            environ.extend(parse_env(&text));
-        }
+        environ.extend(read_env_file(Path::new(".env"))?);
     }
     Ok(Env {
+        facts: lazy_facts(facts.given()?),
         environ: environ.into(),
         data: Value::empty_map(),
         working_dir: directory.to_owned(),
@@ -38,6 +89,47 @@ pub(super) fn environment(directory: &Path, read_env: bool) -> Result<Env, CliEr
         })),
         ..Env::default()
     })
+}
+
+/// Facts that are gathered when a template names them, with those given laid over.
+fn lazy_facts(given: Value) -> Facts {
+    let gather = Arc::new(gatherer()).into_source();
+    Facts::Lazy(Arc::new(move |section| {
+        let found = gather(section);
+        match section {
+            None => found.merge_deep(&given),
+            Some(name) => match given.get(name) {
+                Some(over) => {
+                    let over: Value = [(name, over.clone())].into_iter().collect();
+                    found.merge_deep(&over)
+                }
+                None => found,
+            },
+        }
+    }))
+}
+
+/// Returns the gatherer of this machine.
+pub(super) fn gatherer() -> Gatherer {
+    Gatherer::new(Places::from_env(&variables()), Arc::new(SystemClock))
+}
+
+/// Returns the process environment, as far as it is text.
+fn variables() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+fn read_env_file(file: &Path) -> Result<Vec<(Arc<str>, Value)>, CliError> {
+    if files::inspect(file, true)
+        .map_err(CliError::usage)?
+        .is_none()
+    {
+        return Ok(Vec::new());
+    }
+    let text = files::read_to_string(file, MAX_READ_BYTES).map_err(CliError::usage)?;
+    Ok(parse_env(&text).collect())
 }
 
 /// Reads `KEY=value` lines; one pair of double quotes around a value is not part of it.
@@ -66,5 +158,13 @@ mod tests {
             ("D".into(), "a=b".into()),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_pair_splits_at_the_first_of_either_sign() {
+        assert_eq!(split_pair("a=b:c").unwrap(), ("a", "b:c"));
+        assert_eq!(split_pair("a:b=c").unwrap(), ("a", "b=c"));
+        assert!(split_pair("ab").is_err());
+        assert!(split_pair("=b").is_err());
     }
 }

@@ -5,6 +5,7 @@ mod apply;
 mod ensure;
 mod environment;
 mod error;
+mod facts;
 mod output;
 mod session;
 mod status;
@@ -40,6 +41,7 @@ enum Command {
     #[command(alias = "info")]
     Status(status::Args),
     Session(session::Args),
+    Facts(facts::Args),
 }
 
 /// What a command found out, for the exit code.
@@ -87,6 +89,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Apply(args) => apply::run(args, &mut console),
         Command::Status(args) => status::run(&args, &mut console),
         Command::Session(args) => session::run(args, &mut console),
+        Command::Facts(args) => facts::run(&args, &mut console),
     };
     match result {
         Ok(verdict) => ExitCode::from(verdict.code()),

@@ -10,7 +10,10 @@ pub enum RunError {
     #[error("cannot set healthcheck only and noop mode at the same time")]
     TwoModes,
     #[error("{label}: {cause}")]
-    Flow { label: String, cause: FlowError },
+    Flow {
+        label: String,
+        cause: Box<FlowError>,
+    },
 }
 
 impl Engine<'_> {
@@ -29,7 +32,7 @@ impl Engine<'_> {
                 .apply(scope, resource)
                 .map_err(|cause| RunError::Flow {
                     label: resource.label(),
-                    cause,
+                    cause: cause.into(),
                 })?;
             let failed = event.failed;
             if let Err(err) = self.record(event) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 
-use super::environment::environment;
+use super::environment::{FactArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
 use crate::engine::{Engine, Machine, Mode, Scope, Session};
@@ -210,7 +210,7 @@ impl Options {
     fn scope(&self) -> Result<Scope, CliError> {
         let directory = std::env::current_dir().map_err(CliError::failed)?;
         Ok(Scope {
-            env: environment(&directory, !self.no_read_env)?,
+            env: environment(&directory, !self.no_read_env, &FactArgs::default())?,
             mode: Mode {
                 noop: self.noop,
                 diff: self.diff,
