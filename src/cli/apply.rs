@@ -79,14 +79,13 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         ));
     }
     let file = local_file(&args.manifest)?;
-    let mut scope = Scope {
-        env: environment(&directory_of(&file), !args.no_read_env, &args.facts)?,
-        mode: Mode {
-            noop: args.noop,
-            health_check_only: args.monitor_only,
-            diff: args.diff,
-        },
+    let env = environment(&directory_of(&file), !args.no_read_env, &args.facts)?;
+    let mode = Mode {
+        noop: args.noop,
+        health_check_only: args.monitor_only,
+        diff: args.diff,
     };
+    let mut scope = Scope::new(env, mode);
     let manifest = load(&file, &args.manifest, &mut scope)?;
     if args.render {
         let document = manifest.render().map_err(CliError::failed)?;
@@ -110,7 +109,7 @@ fn local_file(source: &str) -> Result<PathBuf, CliError> {
 
 fn load(file: &Path, shown: &str, scope: &mut Scope) -> Result<Manifest, CliError> {
     let text = files::read_to_string(file, MAX_MANIFEST_BYTES).map_err(CliError::usage)?;
-    manifest::load(&text, shown, &mut scope.env, &Cache::default()).map_err(CliError::usage)
+    manifest::load(&text, shown, None, &mut scope.env, &Cache::default()).map_err(CliError::usage)
 }
 
 fn execute(

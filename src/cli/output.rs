@@ -91,8 +91,11 @@ pub(super) enum Report {
 }
 
 impl Sink for Console {
-    fn event(&mut self, event: &TransactionEvent) {
-        let line = status_line(event);
+    fn event(&mut self, event: &TransactionEvent, manifest: Option<&str>) {
+        let mut line = status_line(event);
+        if let Some(manifest) = manifest {
+            line.fields.insert(0, ("manifest", manifest.into()));
+        }
         self.line(&line);
     }
 

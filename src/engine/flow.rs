@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
+use super::child::ChildError;
 use super::{Engine, Level, Line, NoEvents, Scope};
 use crate::model::event::{Part, TransactionEvent};
 use crate::model::health::{HealthCheck, HealthResult};
-use crate::model::resource::{Invalid, Phase, Resource};
+use crate::model::resource::{Invalid, Phase, Properties, Resource};
 use crate::model::state::State;
 use crate::resource::{self, Provider, ProviderError, ResourceError};
 use crate::template::expr::ExprError;
@@ -30,11 +31,13 @@ pub enum FlowError {
 
 /// Why applying a resource failed; the run goes on.
 #[derive(Debug, thiserror::Error)]
-enum ApplyError {
+pub(super) enum ApplyError {
     #[error(transparent)]
     Resource(#[from] ResourceError),
     #[error(transparent)]
     Subscription(#[from] NoEvents),
+    #[error(transparent)]
+    Child(#[from] ChildError),
 }
 
 impl Engine<'_> {
@@ -57,7 +60,7 @@ impl Engine<'_> {
     }
 
     fn go_through(
-        &self,
+        &mut self,
         scope: &Scope,
         resource: &Arc<Resource>,
         provider: Provider,
@@ -74,18 +77,16 @@ impl Engine<'_> {
             event.skipped = true;
             return Ok(());
         }
-        let state = if scope.mode.health_check_only {
-            None
-        } else {
-            match self.converge(scope, resource, provider) {
-                Ok(state) => Some(state),
-                Err(err) => {
-                    event.failed = true;
-                    event.errors.push(err.to_string());
-                    None
-                }
-            }
+        let state = match &resource.properties {
+            Properties::Apply(apply) => self.apply_child(scope, resource, apply).map(Some),
+            _ if scope.mode.health_check_only => Ok(None),
+            _ => self.converge(scope, resource, provider).map(Some),
         };
+        let state = state.unwrap_or_else(|err| {
+            event.failed = true;
+            event.errors.push(err.to_string());
+            None
+        });
         if !scope.mode.noop {
             self.check_health(scope, resource, event);
         }
@@ -119,7 +120,7 @@ impl Engine<'_> {
         }
         let mut stable = plan.satisfied;
         if !plan.is_empty() && !scope.mode.noop {
-            state = self.change(resource, provider, &state, &plan, host)?;
+            state = self.change(scope, resource, provider, &state, &plan)?;
             stable = stable || plan.settles;
         }
         let common = &mut state.common;
@@ -135,20 +136,19 @@ impl Engine<'_> {
 
     fn change(
         &self,
+        scope: &Scope,
         resource: &Resource,
         provider: Provider,
         state: &State,
         plan: &resource::Plan,
-        host: resource::Host<'_>,
     ) -> Result<State, ResourceError> {
-        let output = |line: &str| self.say(&Line::new(Level::Info, line));
+        let host = self.host(scope);
+        let output = |line: &str| self.say(scope, Line::new(Level::Info, line));
         let mut done = resource::change(resource, provider, state, plan, host, &output)?;
         let result = resource::verify(resource, &mut done, host);
-        for line in &done.complaint {
-            self.say(&Line::new(Level::Warn, line).with("resource", resource.label()));
-        }
-        if let Some(warning) = &done.warning {
-            self.say(&Line::new(Level::Warn, warning).with("resource", resource.label()));
+        for text in done.complaint.iter().chain(&done.warning) {
+            let line = Line::new(Level::Warn, text).with("resource", resource.label());
+            self.say(scope, line);
         }
         result
     }
@@ -182,15 +182,14 @@ impl Engine<'_> {
 
     fn probe(&self, scope: &Scope, resource: &Resource, check: &HealthCheck) -> HealthResult {
         super::health::probe(check, self.host(scope), &mut |failed| {
-            self.say(
-                &Line::new(Level::Error, "Health check failed")
-                    .with("type", resource.type_name())
-                    .with("name", &resource.common.name)
-                    .with("format", failed.format)
-                    .with("check", failed.check)
-                    .with("try", failed.number)
-                    .with("status", failed.status),
-            );
+            let line = Line::new(Level::Error, "Health check failed")
+                .with("type", resource.type_name())
+                .with("name", &resource.common.name)
+                .with("format", failed.format)
+                .with("check", failed.check)
+                .with("try", failed.number)
+                .with("status", failed.status);
+            self.say(scope, line);
         })
     }
 }

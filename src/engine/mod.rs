@@ -4,6 +4,7 @@
 //! who called it. Types and providers own none of it. [`flow`] is the life of one resource,
 //! [`run`] that of a manifest, [`session`] what is remembered.
 
+mod child;
 mod control;
 pub mod flow;
 mod health;
@@ -57,8 +58,8 @@ impl Line {
 
 /// Where events and lines go: a terminal, a log, a spool.
 pub trait Sink {
-    /// Takes a finished event.
-    fn event(&mut self, event: &TransactionEvent);
+    /// Takes a finished event; `manifest` names the nested manifest it belongs to, if any.
+    fn event(&mut self, event: &TransactionEvent, manifest: Option<&str>);
 
     /// Takes a line.
     fn line(&mut self, line: &Line);
@@ -68,7 +69,7 @@ pub trait Sink {
 }
 
 /// How a run is meant.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Mode {
     /// Plans and says what it would do.
     pub noop: bool,
@@ -83,9 +84,22 @@ pub struct Mode {
 pub struct Scope {
     pub env: Env,
     pub mode: Mode,
+    /// The name of a manifest that another one applies.
+    manifest: Option<String>,
+    /// How many manifests this one is nested in.
+    depth: usize,
 }
 
 impl Scope {
+    /// Returns the scope of a manifest that nobody applies but the caller.
+    pub fn new(env: Env, mode: Mode) -> Self {
+        Self {
+            env,
+            mode,
+            ..Self::default()
+        }
+    }
+
     fn working_dir(&self) -> &Path {
         &self.env.working_dir
     }
@@ -131,8 +145,12 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn say(&self, line: &Line) {
-        self.sink.borrow_mut().line(line);
+    /// Passes a line on; lines of a nested manifest begin with its name.
+    fn say(&self, scope: &Scope, mut line: Line) {
+        if let Some(manifest) = &scope.manifest {
+            line.fields.insert(0, ("manifest", manifest.clone()));
+        }
+        self.sink.borrow_mut().line(&line);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Engine, FlowError, Level, Line, Scope, Session, SessionError};
 use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
+use crate::model::{Resource, TypeName};
 
 /// Why a run ended before its last resource.
 #[derive(Debug, thiserror::Error)]
@@ -19,13 +20,13 @@ pub enum RunError {
 impl Engine<'_> {
     /// Runs a manifest to its end, or to its first failed resource if it says so.
     pub fn run(&mut self, scope: &Scope, manifest: &Manifest) -> Result<(), RunError> {
-        let mode = &scope.mode;
+        let mode = scope.mode;
         if mode.noop && mode.health_check_only {
             return Err(RunError::TwoModes);
         }
-        self.say(&opening(scope, manifest));
+        self.say(scope, opening(scope, manifest));
         for resource in &manifest.resources {
-            if mode.health_check_only && resource.common.health_checks.is_empty() {
+            if mode.health_check_only && !has_checks(resource) {
                 continue;
             }
             let event = self
@@ -35,12 +36,13 @@ impl Engine<'_> {
                     cause: cause.into(),
                 })?;
             let failed = event.failed;
-            if let Err(err) = self.record(event) {
-                self.say(&Line::new(Level::Error, "Could not save event").with("error", err));
+            if let Err(err) = self.record(scope, event) {
+                let line = Line::new(Level::Error, "Could not save event");
+                self.say(scope, line.with("error", err));
             }
             if failed && manifest.fail_on_error && !mode.health_check_only {
                 let text = "Terminating manifest execution due to failed resource";
-                self.say(&Line::new(Level::Warn, text));
+                self.say(scope, Line::new(Level::Warn, text));
                 break;
             }
         }
@@ -48,8 +50,9 @@ impl Engine<'_> {
     }
 
     /// Reports and records an event.
-    pub fn record(&mut self, event: TransactionEvent) -> Result<(), SessionError> {
-        self.sink.borrow_mut().event(&event);
+    pub fn record(&mut self, scope: &Scope, event: TransactionEvent) -> Result<(), SessionError> {
+        let manifest = scope.manifest.as_deref();
+        self.sink.borrow_mut().event(&event, manifest);
         self.session.record(event)
     }
 
@@ -57,6 +60,11 @@ impl Engine<'_> {
     pub fn into_session(self) -> Session {
         self.session
     }
+}
+
+/// Reports whether a run of health checks only has anything to do here; a nested manifest may.
+fn has_checks(resource: &Resource) -> bool {
+    !resource.common.health_checks.is_empty() || resource.type_name() == TypeName::Apply
 }
 
 fn opening(scope: &Scope, manifest: &Manifest) -> Line {

@@ -81,15 +81,18 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reads a manifest. `env` is what its templates see; the manifest's own data goes into it.
+/// Reads a manifest. `env` is what its templates see; the manifest's own data, with `over` laid
+/// over it, goes into it.
 pub fn load(
     text: &str,
     source: &str,
+    over: Option<&Value>,
     env: &mut Env,
     programs: &Cache,
 ) -> Result<Manifest, ManifestError> {
     let mut reader = Reader {
         source,
+        over,
         problems: Vec::new(),
     };
     let manifest = match parse(text) {
@@ -109,6 +112,7 @@ pub fn load(
 
 struct Reader<'a> {
     source: &'a str,
+    over: Option<&'a Value>,
     problems: Vec<Problem>,
 }
 
@@ -174,14 +178,19 @@ impl Reader<'_> {
         let data = document
             .get("data")
             .map_or_else(Value::empty_map, Node::to_value);
-        if data.as_map().is_none() {
-            return Ok(Value::empty_map());
-        }
+        let data = match data {
+            Value::Map(_) => data,
+            _ => Value::empty_map(),
+        };
         let mut restricted = env.clone();
         restricted.restricted = true;
         restricted.default_on_missing = true;
-        expand::expand_value(&data, Nulls::Keep, &restricted, programs)
-            .map_err(|err| err.to_string())
+        let data = expand::expand_value(&data, Nulls::Keep, &restricted, programs)
+            .map_err(|err| err.to_string())?;
+        Ok(match self.over {
+            Some(over) => data.merge_deep(over),
+            None => data,
+        })
     }
 
     fn flag(&mut self, section: &Node, key: &str) -> bool {

@@ -30,6 +30,8 @@ pub struct Host<'a> {
 pub enum Provider {
     FilePosix,
     Exec(exec::Provider),
+    /// The engine itself runs manifests.
+    Manifest,
 }
 
 impl Provider {
@@ -38,6 +40,7 @@ impl Provider {
         match self {
             Self::FilePosix => "posix",
             Self::Exec(provider) => provider.name(),
+            Self::Manifest => "ccmmanifest",
         }
     }
 }
@@ -134,8 +137,11 @@ pub fn select_provider(resource: &Resource, host: Host<'_>) -> Result<Provider, 
             _ => Err(ProviderError::NotFound),
         },
         Properties::Exec(_) => exec::Provider::select(wanted, host).map(Provider::Exec),
-        Properties::Apply(_)
-        | Properties::Archive(_)
+        Properties::Apply(_) => match wanted {
+            "" | "ccmmanifest" => Ok(Provider::Manifest),
+            _ => Err(ProviderError::NotFound),
+        },
+        Properties::Archive(_)
         | Properties::Package(_)
         | Properties::Scaffold(_)
         | Properties::Service(_) => Err(ProviderError::NoneSuitable),

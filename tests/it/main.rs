@@ -3,6 +3,7 @@
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `exec`, `file`: every row of the types' tables, on the real machine
+//! - `nested`: manifests that apply manifests
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `schema`: schemas, types and real documents agree
 //! - `session`: several calls kept together
@@ -10,7 +11,6 @@
 
 #![expect(
     clippy::disallowed_methods,
-    clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
@@ -22,6 +22,7 @@ mod apply;
 mod crash;
 mod exec;
 mod file;
+mod nested;
 mod regression;
 mod schema;
 mod session;

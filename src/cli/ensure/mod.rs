@@ -146,7 +146,9 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     let event = {
         let mut engine = Engine::new(machine(&runner), session, console);
         let event = engine.apply(&scope, &resource).map_err(CliError::failed)?;
-        engine.record(event.clone()).map_err(CliError::failed)?;
+        engine
+            .record(&scope, event.clone())
+            .map_err(CliError::failed)?;
         event
     };
     if options.json {
@@ -209,14 +211,13 @@ impl Options {
 
     fn scope(&self) -> Result<Scope, CliError> {
         let directory = std::env::current_dir().map_err(CliError::failed)?;
-        Ok(Scope {
-            env: environment(&directory, !self.no_read_env, &FactArgs::default())?,
-            mode: Mode {
-                noop: self.noop,
-                diff: self.diff,
-                ..Mode::default()
-            },
-        })
+        let env = environment(&directory, !self.no_read_env, &FactArgs::default())?;
+        let mode = Mode {
+            noop: self.noop,
+            diff: self.diff,
+            ..Mode::default()
+        };
+        Ok(Scope::new(env, mode))
     }
 }
 
