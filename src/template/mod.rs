@@ -6,5 +6,6 @@
 //! [`Value`]: crate::model::Value
 
 pub mod env;
+pub mod jet;
 
 pub use env::Env;

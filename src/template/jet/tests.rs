@@ -1,0 +1,1 @@
+//! What templates render, end to end; the vectors under `tests/` hold the long list.
