@@ -16,8 +16,8 @@ use ccm::template::jet::{self, Options};
 fn vectors_of_jet_all_render_as_expected() {
     let mut total = 0;
     let mut failures = Vec::new();
-    for file in vector_files() {
-        for case in cases(&file) {
+    for file in vector_files().unwrap() {
+        for case in cases(&file).unwrap() {
             total += 1;
             if let Err(reason) = check(&case) {
                 let name = case.get("name").map(Value::to_string).unwrap_or_default();
@@ -33,24 +33,25 @@ fn vectors_of_jet_all_render_as_expected() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-fn vector_files() -> Vec<PathBuf> {
+fn vector_files() -> Result<Vec<PathBuf>, String> {
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/vectors");
     let folder = env::var_os("CCM_VECTORS").map_or_else(own, PathBuf::from);
-    let mut files: Vec<PathBuf> = fs::read_dir(&folder)
-        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            let name = path.file_name().unwrap().to_string_lossy();
-            name.starts_with("jet") && name.ends_with(".json")
-        })
-        .collect();
+    let broken = |error| format!("{}: {error}", folder.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(broken)? {
+        let path = entry.map_err(broken)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("jet") && name.ends_with(".json") {
+            files.push(path);
+        }
+    }
     files.sort();
-    files
+    Ok(files)
 }
 
-fn cases(file: &Path) -> Vec<Value> {
-    let text = fs::read(file).unwrap();
-    serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+fn cases(file: &Path) -> Result<Vec<Value>, String> {
+    let text = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 fn check(case: &Value) -> Result<(), String> {

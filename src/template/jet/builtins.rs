@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::error::{JetError, Problem, Span};
+use super::escape::{self, Writer};
 use super::item::{self, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime};
@@ -36,14 +37,6 @@ pub(super) enum Builtin {
     IncludeIfExists,
     Dump,
     Writer(Writer),
-}
-
-/// What writes its argument straight to the output, and so ends a pipeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Writer {
-    Html,
-    Js,
-    Raw,
 }
 
 impl Builtin {
@@ -118,11 +111,19 @@ impl Runtime<'_> {
         let call = Call { name, items, span };
         let text = |runtime: &mut Self, at| call.text(runtime, at);
         Ok(Item::Data(match builtin {
-            Builtin::Lower => text(self, 0)?.chars().map(lower).collect::<String>().into(),
-            Builtin::Upper => text(self, 0)?.chars().map(upper).collect::<String>().into(),
+            Builtin::Lower => text(self, 0)?
+                .chars()
+                .map(escape::lower)
+                .collect::<String>()
+                .into(),
+            Builtin::Upper => text(self, 0)?
+                .chars()
+                .map(escape::upper)
+                .collect::<String>()
+                .into(),
             Builtin::TrimSpace => text(self, 0)?.trim().into(),
-            Builtin::Html => escape_html(&text(self, 0)?, "\0").into(),
-            Builtin::Url => escape_query(&text(self, 0)?).into(),
+            Builtin::Html => escape::html(&text(self, 0)?, "\0").into(),
+            Builtin::Url => escape::query(&text(self, 0)?).into(),
             Builtin::HasPrefix => text(self, 0)?.starts_with(&*text(self, 1)?).into(),
             Builtin::HasSuffix => text(self, 0)?.ends_with(&*text(self, 1)?).into(),
             Builtin::Repeat => call.repeat(self)?.into(),
@@ -261,7 +262,7 @@ impl Call {
         if matches!(self.item(0), Item::Missing) {
             return Err(self.invalid(runtime, 0));
         }
-        let value = runtime.to_value(self.item(0).clone(), self.span)?;
+        let value = runtime.data_of(self.item(0).clone(), self.span)?;
         let weight = item::weigh(&value).map_err(|message| runtime.limit(self.span, message))?;
         runtime.charge(weight, self.span)?;
         let text = json::compact(&value);
@@ -308,7 +309,7 @@ impl Call {
                 ));
             };
             if !matches!(value, Item::Missing) {
-                let value = runtime.to_value(value.clone(), self.span)?;
+                let value = runtime.data_of(value.clone(), self.span)?;
                 map.insert(name.clone(), value);
             }
         }
@@ -318,7 +319,7 @@ impl Call {
     fn list(&self, runtime: &mut Runtime<'_>) -> Run<Value> {
         let mut list = Vec::with_capacity(self.items.len());
         for item in &self.items {
-            list.push(runtime.to_value(item.clone(), self.span)?);
+            list.push(runtime.data_of(item.clone(), self.span)?);
         }
         self.weighed(runtime, list.into())
     }
@@ -526,79 +527,4 @@ pub(super) fn check_own(name: &str, items: &[Item]) -> Result<(), Problem> {
         return Err(Problem::bare(format!("{label}: {complaint}: {reason}")));
     }
     Ok(())
-}
-
-impl Writer {
-    /// Returns the bytes to write for some text.
-    pub fn escape(self, text: &[u8]) -> Vec<u8> {
-        let Ok(utf8) = std::str::from_utf8(text) else {
-            return text.to_vec();
-        };
-        match self {
-            Self::Html => escape_html(utf8, "\u{fffd}").into_bytes(),
-            Self::Js => escape_js(utf8).into_bytes(),
-            Self::Raw => text.to_vec(),
-        }
-    }
-}
-
-fn escape_html(text: &str, nul: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '\'' => out.push_str("&#39;"),
-            '"' => out.push_str("&#34;"),
-            '\0' => out.push_str(nul),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-fn escape_js(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\\' | '\'' | '"' => {
-                out.push('\\');
-                out.push(c);
-            }
-            '<' | '>' | '&' | '=' | '\u{2028}' | '\u{2029}' => {
-                out.push_str(&format!("\\u{:04X}", u32::from(c)));
-            }
-            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-fn escape_query(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            b' ' => out.push('+'),
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
-/// Returns the one character that Go maps to; where Unicode has several, Go keeps or shortens.
-fn lower(c: char) -> char {
-    c.to_lowercase().next().unwrap_or(c)
-}
-
-fn upper(c: char) -> char {
-    let mut mapped = c.to_uppercase();
-    match (mapped.next(), mapped.next()) {
-        (Some(single), None) => single,
-        _ => c,
-    }
 }

@@ -1,13 +1,13 @@
-//! The parser's other half: expressions.
+//! The parser's third part: expressions.
 //!
 //! Precedence from low to high: `?:`; `and or`; `== !=`; `< <= > >=`; `+ -`; `* / %`; signs.
 //! `!` takes a whole comparison, so `!a == b` is `!(a == b)`.
 
 use super::ast::{Arguments, Expr, ExprKind, Operator, Step};
 use super::item::Item;
-use super::lexer::{Keyword, Kind, Token};
 use super::literal;
 use super::parser::{Parsed, Parser};
+use super::token::{Keyword, Kind, Token};
 
 impl Parser {
     pub fn expression(&mut self, context: &'static str) -> Parsed<Expr> {

@@ -102,6 +102,17 @@ impl Item {
             Self::Function(_) => "func",
         }
     }
+
+    /// Returns the name that Go has for the kind, which says less than the type.
+    pub fn kind_name(&self) -> &'static str {
+        match self {
+            Self::Missing => "invalid",
+            Self::Data(Value::Null) => "interface",
+            Self::Data(Value::List(_)) => "slice",
+            Self::Data(Value::Map(_)) => "map",
+            other => other.type_name(),
+        }
+    }
 }
 
 /// Returns the name that Go has for the type of a value.

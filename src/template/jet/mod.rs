@@ -6,11 +6,17 @@
 //! the functions and the loader they are given, and every size, depth and step is limited, so
 //! that no template can exhaust the process.
 //!
-//! Read `lexer`, `parser` with `expression`, then `runtime` with `evaluate` and `builtins`.
+//! Read `lexer`; `parser`, which `statement` and `expression` continue; `ast`; then `runtime`, which
+//! `block`, `assign`, `evaluate`, `access` and `call` continue; `builtins` last.
 
+mod access;
+mod assign;
 mod ast;
+mod block;
 mod builtins;
+mod call;
 mod error;
+mod escape;
 mod evaluate;
 mod expression;
 mod item;
@@ -20,8 +26,10 @@ mod operate;
 mod parser;
 mod runtime;
 mod shelf;
+mod statement;
 #[cfg(test)]
 mod tests;
+mod token;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Turns tokens into a tree: the statements. `expression` continues this parser with the rest.
+//! Turns tokens into a tree: the template as a whole. `statement` and `expression` continue this
+//! parser.
 //!
 //! Recursive descent, limited in depth. Messages name the token found and what was expected, in
 //! the words of Jet. Templates that are extended or imported are loaded while parsing, through
@@ -7,14 +8,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::ast::{
-    Assign, Binding, Block, Blocks, Body, Branch, Catch, Command, Expr, ExprKind, Node, Parameter,
-    Pipeline, Range, Step, Target, TargetKind, Unit, Yield,
-};
+use super::ast::{Blocks, Body, Node, Unit};
 use super::error::{JetError, Source, Span, Stage};
-use super::lexer::{self, Keyword, Kind, Token, Tokens};
+use super::lexer::{self, Tokens};
 use super::literal;
 use super::shelf::Shelf;
+use super::token::{Keyword, Kind, Token};
 
 /// How deep statements and expressions may nest.
 const MAX_NESTING: usize = 64;
@@ -44,12 +43,18 @@ pub(super) struct Parser {
     pub lexing_error: String,
     next: usize,
     depth: usize,
-    blocks: Blocks,
+    pub blocks: Blocks,
     pub names: BTreeSet<Arc<str>>,
 }
 
+/// The templates that a template builds on.
+struct Preamble {
+    base: Option<Arc<Unit>>,
+    imports: Vec<Arc<Unit>>,
+}
+
 /// What stands between two pieces of text: a whole statement, or a word that closes one.
-enum Part {
+pub(super) enum Part {
     Node(Node),
     End,
     Else,
@@ -73,7 +78,7 @@ impl Part {
 
 impl Parser {
     fn unit(mut self, shelf: &mut Shelf) -> Parsed<Unit> {
-        let (base, imports) = self.preamble(shelf)?;
+        let Preamble { base, imports } = self.preamble(shelf)?;
         let mut root = Vec::new();
         while self.peek().kind != Kind::End {
             let at = self.peek().span;
@@ -98,7 +103,7 @@ impl Parser {
     }
 
     /// Reads `extends` and `import` from the top, dropping blank text around them.
-    fn preamble(&mut self, shelf: &mut Shelf) -> Parsed<(Option<Arc<Unit>>, Vec<Arc<Unit>>)> {
+    fn preamble(&mut self, shelf: &mut Shelf) -> Parsed<Preamble> {
         const CONTEXT: &str = "extends|import";
         let mut base = None;
         let mut imports = Vec::new();
@@ -151,11 +156,11 @@ impl Parser {
             }
             self.expect(Kind::RightDelimiter, CONTEXT, "closing delimiter")?;
         }
-        Ok((base, imports))
+        Ok(Preamble { base, imports })
     }
 
     /// Reads statements up to the first that `stops`, which is returned beside them.
-    fn body(&mut self, stops: fn(&Part) -> bool) -> Parsed<(Body, Part)> {
+    pub fn body(&mut self, stops: fn(&Part) -> bool) -> Parsed<(Body, Part)> {
         self.nested(|parser| {
             let mut nodes = Vec::new();
             loop {
@@ -172,7 +177,7 @@ impl Parser {
         })
     }
 
-    fn body_to_end(&mut self) -> Parsed<Body> {
+    pub fn body_to_end(&mut self) -> Parsed<Body> {
         let (body, _) = self.body(|part| matches!(part, Part::End))?;
         Ok(body)
     }
@@ -227,386 +232,7 @@ impl Parser {
         })
     }
 
-    fn if_statement(&mut self) -> Parsed<Node> {
-        let mut branches = Vec::new();
-        loop {
-            let (assign, test) = match self.assignment_or_expression("if")? {
-                Statement::Expr(test) => (None, test),
-                Statement::Assign(assign) => {
-                    let what = "semicolon between assignment and expression";
-                    self.expect(Kind::Semicolon, "if", what)?;
-                    (Some(assign), self.expression("if")?)
-                }
-            };
-            self.right_delimiter("if")?;
-            let (body, stop) =
-                self.body(|part| matches!(part, Part::End | Part::Else | Part::ElseIf))?;
-            branches.push(Branch { assign, test, body });
-            let otherwise = match stop {
-                Part::ElseIf => {
-                    self.advance();
-                    continue;
-                }
-                Part::Else => Some(self.body_to_end()?),
-                _ => None,
-            };
-            return Ok(Node::If {
-                branches,
-                otherwise,
-            });
-        }
-    }
-
-    fn range_statement(&mut self) -> Parsed<Node> {
-        let (over, binding) = match self.assignment_or_expression("range")? {
-            Statement::Expr(over) => (over, None),
-            Statement::Assign(assign) => self.binding(assign)?,
-        };
-        self.right_delimiter("range")?;
-        let (body, stop) = self.body(|part| matches!(part, Part::End | Part::Else))?;
-        let otherwise = match stop {
-            Part::Else => Some(self.body_to_end()?),
-            _ => None,
-        };
-        Ok(Node::Range(Box::new(Range {
-            over,
-            binding,
-            body,
-            otherwise,
-        })))
-    }
-
-    fn binding(&self, assign: Assign) -> Parsed<(Expr, Option<Binding>)> {
-        let declare = assign.declare;
-        let mut targets = assign.targets.into_iter();
-        let mut values = assign.values.into_iter();
-        match (targets.next(), targets.next(), values.next()) {
-            (Some(key), value, Some(over)) if targets.next().is_none() => Ok((
-                over,
-                Some(Binding {
-                    declare,
-                    key,
-                    value,
-                }),
-            )),
-            _ => Err(self.error_here("unexpected number of operands in assign on range")),
-        }
-    }
-
-    fn try_statement(&mut self) -> Parsed<Node> {
-        self.right_delimiter("try")?;
-        let (body, stop) = self.body(|part| matches!(part, Part::End | Part::Catch(_)))?;
-        let catch = match stop {
-            Part::Catch(name) => Some(Catch {
-                name,
-                body: self.body_to_end()?,
-            }),
-            _ => None,
-        };
-        Ok(Node::Try { body, catch })
-    }
-
-    fn catch(&mut self) -> Parsed<Part> {
-        let token = self.peek();
-        let name = match token.kind {
-            Kind::RightDelimiter => None,
-            Kind::Name => {
-                self.advance();
-                Some(self.name(token))
-            }
-            _ => return Err(self.unexpected(token, "catch", "name or closing delimiter")),
-        };
-        self.right_delimiter("catch")?;
-        Ok(Part::Catch(name))
-    }
-
-    fn block_statement(&mut self, start: Span) -> Parsed<Node> {
-        const CONTEXT: &str = "block clause";
-        let name = self.expect(Kind::Name, CONTEXT, "name")?;
-        let parameters = self.parameters(true, CONTEXT)?;
-        let context = self.optional_expression(CONTEXT)?;
-        self.right_delimiter(CONTEXT)?;
-        let (body, stop) = self.body(|part| matches!(part, Part::End | Part::Content))?;
-        let content = match stop {
-            Part::Content => Some(self.body_to_end()?),
-            _ => None,
-        };
-        let block = Arc::new(Block {
-            name: self.name(name),
-            span: start.to(name.span),
-            source: self.source.clone(),
-            parameters,
-            context,
-            body,
-            content,
-        });
-        self.blocks.insert(block.name.clone(), block.clone());
-        Ok(Node::Block(block))
-    }
-
-    fn yield_statement(&mut self, start: Span) -> Parsed<Node> {
-        const CONTEXT: &str = "yield clause";
-        let name = self.advance();
-        if name.kind == Kind::Keyword(Keyword::Content) {
-            let context = self.optional_expression(CONTEXT)?;
-            self.right_delimiter(CONTEXT)?;
-            return Ok(Node::Content(context));
-        }
-        if name.kind != Kind::Name {
-            return Err(self.unexpected(name, CONTEXT, "block name"));
-        }
-        let parameters = self.parameters(false, CONTEXT)?;
-        let context = match self.peek().kind {
-            Kind::Keyword(Keyword::Content) => None,
-            _ => self.optional_expression("yield")?,
-        };
-        let token = self.advance();
-        let content = match token.kind {
-            Kind::RightDelimiter => None,
-            Kind::Keyword(Keyword::Content) => {
-                self.right_delimiter(CONTEXT)?;
-                Some(self.body_to_end()?)
-            }
-            _ => {
-                let expected = "content keyword or closing delimiter";
-                return Err(self.unexpected(token, CONTEXT, expected));
-            }
-        };
-        Ok(Node::Yield(Box::new(Yield {
-            name: self.name(name),
-            span: start.to(name.span),
-            parameters,
-            context,
-            content,
-        })))
-    }
-
-    /// Reads `(a, b = 1)`. Only a yield may have values without a name.
-    fn parameters(&mut self, declaring: bool, context: &'static str) -> Parsed<Vec<Parameter>> {
-        let mut list = Vec::new();
-        self.expect(Kind::LeftParen, context, "opening parenthesis")?;
-        loop {
-            let (token, second) = (self.peek(), self.peek_second());
-            let named = token.kind == Kind::Name;
-            match second.kind {
-                _ if token.kind == Kind::RightParen => break,
-                Kind::Comma | Kind::RightParen if named => {
-                    self.advance();
-                    list.push(Parameter {
-                        name: Some(self.name(token)),
-                        value: None,
-                    });
-                }
-                Kind::Assign | Kind::Declare if named => {
-                    self.advance();
-                    self.advance();
-                    list.push(Parameter {
-                        name: Some(self.name(token)),
-                        value: Some(self.expression(context)?),
-                    });
-                }
-                _ if !declaring => list.push(Parameter {
-                    name: None,
-                    value: Some(self.expression(context)?),
-                }),
-                _ if named => {
-                    let expected = "comma, assignment, or closing parenthesis";
-                    return Err(self.unexpected(second, context, expected));
-                }
-                _ => break,
-            }
-            if self.peek().kind != Kind::Comma {
-                break;
-            }
-            self.advance();
-        }
-        self.expect(Kind::RightParen, context, "closing parenthesis")?;
-        Ok(list)
-    }
-
-    fn include_statement(&mut self) -> Parsed<Node> {
-        let name = self.expression("include")?;
-        let context = self.optional_expression("include")?;
-        self.right_delimiter("include invocation")?;
-        Ok(Node::Include { name, context })
-    }
-
-    /// Reads an action that starts with no keyword: an assignment, a pipeline, or both.
-    fn command_action(&mut self) -> Parsed<Node> {
-        let (assign, base) = match self.assignment_or_expression("command")? {
-            Statement::Expr(base) => (None, base),
-            Statement::Assign(assign) => {
-                let assign = Some(Box::new(assign));
-                let token = self.advance();
-                match token.kind {
-                    Kind::Semicolon => (assign, self.expression("command")?),
-                    Kind::RightDelimiter => {
-                        return Ok(Node::Action {
-                            assign,
-                            pipeline: None,
-                        });
-                    }
-                    _ => {
-                        let expected = "semicolon or right delimiter";
-                        return Err(self.unexpected(token, "command", expected));
-                    }
-                }
-            }
-        };
-        let first = self.command(base)?;
-        let mut rest = Vec::new();
-        loop {
-            let token = self.advance();
-            match token.kind {
-                Kind::RightDelimiter => break,
-                Kind::Pipe => {}
-                _ => {
-                    return Err(self.unexpected(token, "pipeline", "pipe or right delimiter"));
-                }
-            }
-            let token = self.peek();
-            if !matches!(token.kind, Kind::Field | Kind::Name) {
-                return Err(self.unexpected(token, "pipeline", "field or identifier"));
-            }
-            let base = self.expression("command")?;
-            rest.push(self.command(base)?);
-        }
-        Ok(Node::Action {
-            assign,
-            pipeline: Some(Pipeline { first, rest }),
-        })
-    }
-
-    /// Returns a link of a pipeline: `f(x)` and `f: x` are calls of `f`.
-    fn command(&mut self, base: Expr) -> Parsed<Command> {
-        let Expr { span, kind } = base;
-        let kind = match kind {
-            ExprKind::Path { base, mut steps } => match steps.pop() {
-                Some(Step::Call(arguments)) => {
-                    let base = if steps.is_empty() {
-                        *base
-                    } else {
-                        let kind = ExprKind::Path { base, steps };
-                        Expr { span, kind }
-                    };
-                    return Ok(Command {
-                        base,
-                        arguments: Some(arguments),
-                    });
-                }
-                last => {
-                    steps.extend(last);
-                    ExprKind::Path { base, steps }
-                }
-            },
-            kind => kind,
-        };
-        let arguments = match self.peek().kind {
-            Kind::Colon => {
-                self.advance();
-                Some(self.arguments()?)
-            }
-            _ => None,
-        };
-        Ok(Command {
-            base: Expr { span, kind },
-            arguments,
-        })
-    }
-
-    fn assignment_or_expression(&mut self, context: &'static str) -> Parsed<Statement> {
-        let first = self.expression(context)?;
-        if !matches!(self.peek().kind, Kind::Comma | Kind::Assign | Kind::Declare) {
-            return Ok(Statement::Expr(first));
-        }
-        let mut targets = vec![self.target(first)?];
-        let declare = loop {
-            let token = self.advance();
-            match token.kind {
-                Kind::Comma => {
-                    let next = self.expression(context)?;
-                    targets.push(self.target(next)?);
-                }
-                Kind::Assign => break false,
-                Kind::Declare => break true,
-                _ => return Err(self.unexpected(token, "assignment", "comma or assignment")),
-            }
-        };
-        if declare {
-            for target in &targets {
-                if matches!(target.kind, TargetKind::Field { .. }) {
-                    let text = self.source.quote(target.span);
-                    let message = format!("unexpected node type {text} in variable declaration");
-                    return Err(self.error(target.span, message));
-                }
-            }
-        }
-        let mut values = vec![self.expression("assignment")?];
-        while self.peek().kind == Kind::Comma {
-            self.advance();
-            values.push(self.expression("assignment")?);
-        }
-        let two_from_index =
-            targets.len() == 2 && matches!(values.as_slice(), [value] if is_index(value));
-        let fits = if context == "range" {
-            targets.len() <= 2 && values.len() == 1
-        } else {
-            targets.len() == values.len() || two_from_index
-        };
-        if !fits {
-            return Err(self.error_here("unexpected number of operands in assign on range"));
-        }
-        Ok(Statement::Assign(Assign {
-            declare,
-            targets,
-            values,
-        }))
-    }
-
-    /// Returns the place that an expression names on the left of an assignment.
-    fn target(&self, expr: Expr) -> Parsed<Target> {
-        let span = expr.span;
-        let refuse = || self.error(span, "unexpected node in assign");
-        let field = |variable, mut steps: Vec<Step>| {
-            let reaches = |step: &Step| matches!(step, Step::Field(_) | Step::Index(_));
-            match steps.pop() {
-                Some(Step::Field(last)) if steps.iter().all(reaches) => Ok(TargetKind::Field {
-                    variable,
-                    steps,
-                    last,
-                }),
-                _ => Err(refuse()),
-            }
-        };
-        let kind = match expr.kind {
-            ExprKind::Slot => TargetKind::Discard,
-            ExprKind::Name(name) => TargetKind::Variable(name),
-            ExprKind::ContextFields(fields) => {
-                field(None, fields.into_iter().map(Step::Field).collect())?
-            }
-            ExprKind::Path { base, steps } => match base.kind {
-                ExprKind::Name(name) => field(Some(name), steps)?,
-                ExprKind::Context => field(None, steps)?,
-                ExprKind::ContextFields(fields) => {
-                    let fields = fields.into_iter().map(Step::Field);
-                    field(None, fields.chain(steps).collect())?
-                }
-                _ => return Err(refuse()),
-            },
-            _ => return Err(refuse()),
-        };
-        Ok(Target { span, kind })
-    }
-
-    /// Reads an expression unless the action ends here.
-    fn optional_expression(&mut self, context: &'static str) -> Parsed<Option<Expr>> {
-        match self.peek().kind {
-            Kind::RightDelimiter => Ok(None),
-            _ => self.expression(context).map(Some),
-        }
-    }
-
-    fn right_delimiter(&mut self, context: &'static str) -> Parsed<()> {
+    pub fn right_delimiter(&mut self, context: &'static str) -> Parsed<()> {
         self.expect(Kind::RightDelimiter, context, "closing delimiter")?;
         Ok(())
     }
@@ -630,7 +256,7 @@ impl Parser {
         self.token(self.next)
     }
 
-    fn peek_second(&self) -> Token {
+    pub fn peek_second(&self) -> Token {
         self.token(self.next + 1)
     }
 
@@ -696,24 +322,12 @@ impl Parser {
         self.source.error(Stage::Parse, span, message)
     }
 
-    fn error_here(&self, message: impl Into<String>) -> JetError {
+    pub fn error_here(&self, message: impl Into<String>) -> JetError {
         self.error(self.peek().span, message)
     }
 
     fn stray(&self, at: Span, part: &Part) -> JetError {
         self.error(at, format!("unexpected {{{{{}}}}}", part.word()))
-    }
-}
-
-enum Statement {
-    Expr(Expr),
-    Assign(Assign),
-}
-
-fn is_index(expr: &Expr) -> bool {
-    match &expr.kind {
-        ExprKind::Path { steps, .. } => matches!(steps.last(), Some(Step::Index(_))),
-        _ => false,
     }
 }
 
