@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::ast::{Expr, Step};
-use super::error::{JetError, Span};
+use super::error::{Fault, Span};
 use super::item::{Callable, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime};
@@ -39,7 +39,7 @@ impl Runtime<'_> {
                     self.slice(&item, from, to, span)?
                 }
                 Step::Call(arguments) => match item {
-                    Item::Function(function) => self.call(function, arguments, None, span)?,
+                    Item::Function(function) => self.call(*function, arguments, None, span)?,
                     Item::Missing => {
                         return Err(self.fail(span, "base of call expression is invalid value"));
                     }
@@ -62,15 +62,16 @@ impl Runtime<'_> {
                 .map_or(Item::Missing, |v| Item::Data(v.clone()))),
             // Lists have no fields, so a function of the environment can be their method.
             Item::Data(Value::List(list)) => match self.functions.get_key_value(&**name) {
-                Some((name, function)) => Ok(Item::Function(Callable::Own {
+                Some((name, function)) => Ok(Callable::Own {
                     name,
                     function: function.clone(),
                     receiver: Some(Value::List(list.clone())),
-                })),
+                }
+                .into()),
                 None => Err(self.fail(span, "cannot index slice/array/string with type string")),
             },
             Item::Failure(reason) if &**name == "Error" => {
-                Ok(Item::Function(Callable::Reason(reason.clone())))
+                Ok(Callable::Reason(reason.clone()).into())
             }
             Item::Missing => Err(self.no_field(item, name, span)),
             Item::Data(Value::Null) => Err(self.fail(
@@ -87,7 +88,7 @@ impl Runtime<'_> {
         }
     }
 
-    pub fn no_field(&self, item: &Item, name: &str, span: Span) -> JetError {
+    pub fn no_field(&self, item: &Item, name: &str, span: Span) -> Fault {
         let (kind, text) = (item.type_name(), self.source.quote(span));
         let message = format!("there is no field or method '{name}' in {kind} ({text})");
         self.fail(span, message)

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::ast::{Block, Body, Expr, Parameter, Yield};
-use super::error::{Source, Span};
+use super::error::Source;
 use super::item::Item;
 use super::runtime::{Run, Runtime, Scope};
 
@@ -24,14 +24,18 @@ impl Runtime<'_> {
         let block = self
             .find_block(&block.name)
             .unwrap_or_else(|| block.clone());
-        let content = block.content.clone();
-        let source = block.source.clone();
-        self.with_source(&source, |runtime| {
-            let parameters = &block.parameters;
-            runtime.run_block(&block, parameters, block.context.as_ref(), content)
+        let Block {
+            parameters,
+            context,
+            content,
+            ..
+        } = &*block;
+        self.with_source(&block.source, |runtime| {
+            runtime.run_block(&block, parameters, context.as_ref(), content.clone())
         })
     }
 
+    /// Runs the block that a yield names.
     pub fn yield_block(&mut self, statement: &Yield) -> Run<()> {
         let Yield {
             name,
@@ -62,6 +66,7 @@ impl Runtime<'_> {
         })
     }
 
+    /// Declares the parameters that were given, then those left out.
     fn parameters(&mut self, block: &Block, given: &[Parameter]) -> Run<()> {
         for parameter in given {
             let Some(value) = &parameter.value else {
@@ -74,8 +79,7 @@ impl Runtime<'_> {
                 self.declare(name, value);
             }
         }
-        let source = block.source.clone();
-        self.with_source(&source, |runtime| {
+        self.with_source(&block.source, |runtime| {
             for Parameter { name, value } in &block.parameters {
                 let Some(name) = name else { continue };
                 if runtime.is_declared(name) {
@@ -110,10 +114,8 @@ impl Runtime<'_> {
                 outer: outer.clone(),
             }));
         }
-        let result = self.deeper(block.span, |runtime| {
-            runtime.with_source(&block.source, |runtime| {
-                runtime.with_context(context, |runtime| runtime.body(&block.body))
-            })
+        let result = self.with_source(&block.source, |runtime| {
+            runtime.with_context(context, |runtime| runtime.body(&block.body))
         });
         self.content = outer;
         result.map(drop)
@@ -138,19 +140,14 @@ impl Runtime<'_> {
             Some(context) => self.evaluate(context)?,
             None => self.context.clone(),
         };
-        self.deeper(Span::default(), |runtime| {
-            runtime.with_source(&content.source, |runtime| {
-                runtime.with_context(context, |runtime| runtime.body(&content.body))
-            })
-        })
-        .map(drop)
+        let result = self.with_source(&content.source, |runtime| {
+            runtime.with_context(context, |runtime| runtime.body(&content.body))
+        });
+        result.map(drop)
     }
 
     fn find_block(&self, name: &str) -> Option<Arc<Block>> {
-        let layers = self.scopes.iter().rev().filter_map(|s| s.blocks.as_ref());
-        layers
-            .into_iter()
-            .find_map(|blocks| blocks.get(name))
-            .cloned()
+        let mut layers = self.scopes.iter().rev().filter_map(|s| s.blocks.as_ref());
+        layers.find_map(|blocks| blocks.get(name)).cloned()
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::error::{JetError, Problem, Span};
+use super::error::{Fault, Problem, Span};
 use super::escape::{self, Writer};
 use super::item::{self, Item};
 use super::operate::Number;
@@ -111,16 +111,8 @@ impl Runtime<'_> {
         let call = Call { name, items, span };
         let text = |runtime: &mut Self, at| call.text(runtime, at);
         Ok(Item::Data(match builtin {
-            Builtin::Lower => text(self, 0)?
-                .chars()
-                .map(escape::lower)
-                .collect::<String>()
-                .into(),
-            Builtin::Upper => text(self, 0)?
-                .chars()
-                .map(escape::upper)
-                .collect::<String>()
-                .into(),
+            Builtin::Lower => escape::lower(&text(self, 0)?).into(),
+            Builtin::Upper => escape::upper(&text(self, 0)?).into(),
             Builtin::TrimSpace => text(self, 0)?.trim().into(),
             Builtin::Html => escape::html(&text(self, 0)?, "\0").into(),
             Builtin::Url => escape::query(&text(self, 0)?).into(),
@@ -154,12 +146,12 @@ struct Call {
 }
 
 impl Call {
-    fn fail(&self, runtime: &Runtime<'_>, problem: impl Into<Problem>) -> JetError {
+    fn fail(&self, runtime: &Runtime<'_>, problem: impl Into<Problem>) -> Fault {
         runtime.fail(self.span, problem)
     }
 
     /// Returns the error of a function that upstream lets speak for itself.
-    fn bare(&self, runtime: &Runtime<'_>, message: impl Into<String>) -> JetError {
+    fn bare(&self, runtime: &Runtime<'_>, message: impl Into<String>) -> Fault {
         runtime.fail(self.span, Problem::bare(message))
     }
 
@@ -176,7 +168,7 @@ impl Call {
         Err(self.bare(runtime, message))
     }
 
-    fn invalid(&self, runtime: &Runtime<'_>, at: usize) -> JetError {
+    fn invalid(&self, runtime: &Runtime<'_>, at: usize) -> Fault {
         let name = self.name;
         let message =
             format!("call expression: argument for position {at} in {name} is not a valid value");
@@ -291,22 +283,16 @@ impl Call {
         }
         for (at, [key, value]) in pairs.iter().enumerate() {
             let Item::Data(Value::Str(name)) = key else {
-                return Err(self.bare(
-                    runtime,
-                    match key {
-                        Item::Missing => {
-                            format!(
-                                "map(): key argument at position {} is not a valid value!",
-                                at * 2
-                            )
-                        }
-                        other => format!(
-                            "map(): can't use {} as string key: {} is not convertible to string",
-                            runtime.show(other),
-                            other.type_name()
-                        ),
-                    },
-                ));
+                let (at, shown, name) = (at * 2, runtime.show(key), key.type_name());
+                let message = match key {
+                    Item::Missing => {
+                        format!("map(): key argument at position {at} is not a valid value!")
+                    }
+                    _ => format!(
+                        "map(): can't use {shown} as string key: {name} is not convertible to string"
+                    ),
+                };
+                return Err(self.bare(runtime, message));
             };
             if !matches!(value, Item::Missing) {
                 let value = runtime.data_of(value.clone(), self.span)?;
@@ -387,11 +373,8 @@ impl Call {
             Err(error) => return Err(self.bare(runtime, format!("exec({name}): {error}"))),
         };
         let context = self.context(runtime);
-        runtime.silently(|runtime| {
-            runtime.deeper(self.span, |runtime| {
-                runtime.with_context(context, |runtime| runtime.enter_unit(&unit))
-            })
-        })
+        runtime
+            .silently(|runtime| runtime.with_context(context, |runtime| runtime.enter_unit(&unit)))
     }
 
     fn include_if_exists(&self, runtime: &mut Runtime<'_>) -> Run<Item> {
@@ -403,9 +386,7 @@ impl Call {
             Err(error) => return Err(self.bare(runtime, format!("including {name}: {error}"))),
         };
         let context = self.context(runtime);
-        runtime.deeper(self.span, |runtime| {
-            runtime.with_context(context, |runtime| runtime.enter_unit(&unit))
-        })?;
+        runtime.with_context(context, |runtime| runtime.enter_unit(&unit))?;
         Ok(Item::Quiet(true))
     }
 

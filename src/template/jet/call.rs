@@ -36,7 +36,7 @@ impl Runtime<'_> {
             return Ok(Some(base));
         };
         match base {
-            Item::Function(function) => self.command_call(function, arguments, None, span),
+            Item::Function(function) => self.command_call(*function, arguments, None, span),
             other => {
                 let (text, name) = (self.source.quote(span), other.type_name());
                 let message =
@@ -51,7 +51,7 @@ impl Runtime<'_> {
         let none = Arguments::default();
         let arguments = command.arguments.as_ref().unwrap_or(&none);
         match self.evaluate(&command.base)? {
-            Item::Function(function) => self.command_call(function, arguments, Some(piped), span),
+            Item::Function(function) => self.command_call(*function, arguments, Some(piped), span),
             Item::Missing => {
                 let message = "base expression of command pipe node is invalid value";
                 Err(self.fail(span, message))
@@ -169,7 +169,10 @@ impl Runtime<'_> {
             set = match self.silently(|runtime| runtime.evaluate(expr)) {
                 Ok(item) => item.is_set(),
                 Err(error) if error.fatal => return Err(error),
-                Err(_) => false,
+                Err(_) => {
+                    self.charge_error()?;
+                    false
+                }
             };
         }
         Ok(Item::Data(set.into()))

@@ -44,7 +44,7 @@ impl Source {
     }
 
     /// Returns the error that points at a span of this text.
-    pub fn error(&self, stage: Stage, span: Span, message: impl Into<String>) -> JetError {
+    pub fn error(&self, stage: Stage, span: Span, message: impl Into<String>) -> Fault {
         let at = (span.start as usize).min(self.text.len());
         let (before, after) = self.text.split_at(at);
         let begin = before.iter().rposition(|&byte| byte == b'\n');
@@ -57,7 +57,7 @@ impl Source {
         let excerpt = [prefix, rest].concat();
         let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
         let column = 1 + String::from_utf8_lossy(prefix).chars().count();
-        JetError {
+        Box::new(JetError {
             stage,
             name: self.name.clone(),
             line,
@@ -66,7 +66,7 @@ impl Source {
             message: message.into(),
             bare: false,
             fatal: false,
-        }
+        })
     }
 }
 
@@ -103,6 +103,9 @@ impl<T: Into<String>> From<T> for Problem {
         }
     }
 }
+
+/// An error on its way up. Boxed, because every frame of a recursion keeps room for one.
+pub(super) type Fault = Box<JetError>;
 
 /// When a template failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

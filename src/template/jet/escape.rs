@@ -9,16 +9,19 @@ pub(super) enum Writer {
 }
 
 impl Writer {
-    /// Returns the bytes to write for some text.
+    /// Returns the bytes to write for some text; bytes that are not UTF-8 stay as they are.
     pub fn escape(self, text: &[u8]) -> Vec<u8> {
-        let Ok(utf8) = std::str::from_utf8(text) else {
-            return text.to_vec();
-        };
-        match self {
-            Self::Html => html(utf8, "\u{fffd}").into_bytes(),
-            Self::Js => js(utf8).into_bytes(),
-            Self::Raw => text.to_vec(),
+        let mut out = Vec::with_capacity(text.len());
+        for chunk in text.utf8_chunks() {
+            let escaped = match self {
+                Self::Html => html(chunk.valid(), "\u{fffd}"),
+                Self::Js => js(chunk.valid()),
+                Self::Raw => chunk.valid().into(),
+            };
+            out.extend_from_slice(escaped.as_bytes());
+            out.extend_from_slice(chunk.invalid());
         }
+        out
     }
 }
 
@@ -46,10 +49,9 @@ pub(super) fn js(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            '<' | '>' | '&' | '=' | '\u{2028}' | '\u{2029}' => {
+            '<' | '>' | '&' | '=' | '\u{2028}' | '\u{2029}' | ..' ' | '\u{7f}'..='\u{9f}' => {
                 out.push_str(&format!("\\u{:04X}", u32::from(c)));
             }
-            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
             c => out.push(c),
         }
     }
@@ -70,15 +72,55 @@ pub(super) fn query(text: &str) -> String {
     out
 }
 
-/// Returns the one character that Go maps to; where Unicode has several, Go keeps or shortens.
-pub(super) fn lower(c: char) -> char {
-    c.to_lowercase().next().unwrap_or(c)
+/// Returns text in lower case, character by character: where Unicode knows several, the first.
+pub(super) fn lower(text: &str) -> String {
+    let lower = |c: char| c.to_lowercase().next().unwrap_or(c);
+    text.chars().map(lower).collect()
 }
 
-pub(super) fn upper(c: char) -> char {
-    let mut mapped = c.to_uppercase();
-    match (mapped.next(), mapped.next()) {
-        (Some(single), None) => single,
-        _ => c,
+/// Returns text in upper case, character by character: where Unicode knows several (`ß`), the
+/// character stays.
+pub(super) fn upper(text: &str) -> String {
+    let upper = |c: char| {
+        let mut mapped = c.to_uppercase();
+        match (mapped.next(), mapped.next()) {
+            (Some(single), None) => single,
+            _ => c,
+        }
+    };
+    text.chars().map(upper).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn html_escapes_five_characters() {
+        assert_eq!(
+            html("<a b='c'>\"&é", "\0"),
+            "&lt;a b=&#39;c&#39;&gt;&#34;&amp;é"
+        );
+    }
+
+    #[test]
+    fn a_query_keeps_only_unreserved_characters() {
+        assert_eq!(query("a b/~é&"), "a+b%2F~%C3%A9%26");
+    }
+
+    #[test]
+    fn js_escapes_quotes_markup_and_control_characters() {
+        assert_eq!(js("a'\"\\<=\n"), r#"a\'\"\\\u003C\u003D\u000A"#);
+    }
+
+    #[test]
+    fn case_is_mapped_one_character_to_one() {
+        assert_eq!(upper("straße é"), "STRAßE É");
+        assert_eq!(lower("İÉ ΑΣ"), "ié ασ");
+    }
+
+    #[test]
+    fn writers_escape_around_bytes_that_are_not_utf8() {
+        assert_eq!(Writer::Html.escape(b"<\xff>"), b"&lt;\xff&gt;");
     }
 }

@@ -81,14 +81,15 @@ impl Runtime<'_> {
             return Some(Item::Data(value.clone()));
         }
         if let Some((name, function)) = self.functions.get_key_value(name) {
-            return Some(Item::Function(Callable::Own {
+            let function = Callable::Own {
                 name,
                 function: function.clone(),
                 receiver: None,
-            }));
+            };
+            return Some(function.into());
         }
         let builtin = Builtin::named(name)?;
-        Some(Item::Function(Callable::Builtin(builtin)))
+        Some(Callable::Builtin(builtin).into())
     }
 
     /// Shows the innermost scope as Jet does, but with types in place of values: data may be

@@ -23,7 +23,7 @@ pub(super) enum Item {
     Quiet(bool),
     /// What `catch` names.
     Failure(Arc<str>),
-    Function(Callable),
+    Function(Box<Callable>),
 }
 
 /// What can be called.
@@ -38,6 +38,12 @@ pub(super) enum Callable {
     },
     /// `err.Error`
     Reason(Arc<str>),
+}
+
+impl From<Callable> for Item {
+    fn from(function: Callable) -> Self {
+        Self::Function(Box::new(function))
+    }
 }
 
 impl Item {

@@ -93,12 +93,13 @@ impl Template {
     pub fn parse(text: &[u8], options: &Options) -> Result<Self, JetError> {
         let mut shelf = Shelf::new(options.clone());
         Ok(Self {
-            unit: shelf.parse(&options.name, text)?,
+            unit: shelf.parse(&options.name, text).map_err(|fault| *fault)?,
             options: options.clone(),
         })
     }
 
-    /// Returns the rendered text. A null context is none: `.` has no value then.
+    /// Returns the rendered text. A null context is none: `.` has no value then. A template that
+    /// exceeds a limit (5 million steps, 256 MiB of text, 150 levels of nesting) is an error.
     pub fn render(
         &self,
         variables: &Map,
@@ -106,7 +107,8 @@ impl Template {
         functions: &Functions,
     ) -> Result<Vec<u8>, JetError> {
         let shelf = Shelf::new(self.options.clone());
-        Runtime::new(&self.unit, shelf, variables, context, functions).render(&self.unit)
+        let runtime = Runtime::new(&self.unit, shelf, variables, context, functions);
+        runtime.render(&self.unit).map_err(|fault| *fault)
     }
 
     /// Returns whether the template may use a variable, function or field of that name, so that

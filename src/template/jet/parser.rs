@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::ast::{Blocks, Body, Node, Unit};
-use super::error::{JetError, Source, Span, Stage};
+use super::error::{Fault, Source, Span, Stage};
 use super::lexer::{self, Tokens};
 use super::literal;
 use super::shelf::Shelf;
@@ -18,7 +18,7 @@ use super::token::{Keyword, Kind, Token};
 /// How deep statements and expressions may nest.
 const MAX_NESTING: usize = 64;
 
-pub(super) type Parsed<T> = Result<T, JetError>;
+pub(super) type Parsed<T> = Result<T, Fault>;
 
 /// Returns the parsed form of a template, with the templates that it builds on.
 pub(super) fn parse(source: Arc<Source>, shelf: &mut Shelf) -> Parsed<Unit> {
@@ -301,7 +301,7 @@ impl Parser {
         name
     }
 
-    pub fn unexpected(&self, token: Token, context: &str, expected: &str) -> JetError {
+    pub fn unexpected(&self, token: Token, context: &str, expected: &str) -> Fault {
         let text = match token.kind {
             Kind::Error => self.lexing_error.clone(),
             _ => self.source.quote(token.span),
@@ -318,15 +318,15 @@ impl Parser {
         self.error(token.span, format!("parsing {context}: {message}"))
     }
 
-    pub fn error(&self, span: Span, message: impl Into<String>) -> JetError {
+    pub fn error(&self, span: Span, message: impl Into<String>) -> Fault {
         self.source.error(Stage::Parse, span, message)
     }
 
-    pub fn error_here(&self, message: impl Into<String>) -> JetError {
+    pub fn error_here(&self, message: impl Into<String>) -> Fault {
         self.error(self.peek().span, message)
     }
 
-    fn stray(&self, at: Span, part: &Part) -> JetError {
+    fn stray(&self, at: Span, part: &Part) -> Fault {
         self.error(at, format!("unexpected {{{{{}}}}}", part.word()))
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::ast::{Blocks, Body, Branch, Catch, Expr, Node, Range, Unit};
 use super::block::Content;
-use super::error::{JetError, Problem, Source, Span, Stage};
+use super::error::{Fault, Problem, Source, Span, Stage};
 use super::item::Item;
 use super::shelf::Shelf;
 use crate::model::Value;
@@ -27,9 +27,9 @@ const MAX_STEPS: u64 = 5_000_000;
 /// How many bytes of text it may produce, printed or kept in variables.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
 /// How deep it may go, counting statements, expressions, blocks and included templates.
-const MAX_DEPTH: usize = 160;
+const MAX_DEPTH: usize = 150;
 
-pub(super) type Run<T> = Result<T, JetError>;
+pub(super) type Run<T> = Result<T, Fault>;
 
 pub(super) struct Runtime<'r> {
     pub variables: &'r Map,
@@ -42,6 +42,8 @@ pub(super) struct Runtime<'r> {
     pub context: Item,
     pub content: Option<Rc<Content>>,
     out: Vec<u8>,
+    /// What was evaluated last.
+    at: Span,
     depth: usize,
     steps: u64,
     bytes: usize,
@@ -71,6 +73,7 @@ impl<'r> Runtime<'r> {
             context: Item::from_answer(context.clone()),
             content: None,
             out: Vec::new(),
+            at: Span::default(),
             depth: 0,
             steps: 0,
             bytes: 0,
@@ -101,7 +104,7 @@ impl<'r> Runtime<'r> {
     /// a list, it only leaves a value, which ends the range around it.
     pub fn body(&mut self, body: &Body) -> Run<Item> {
         let height = self.scopes.len();
-        let result = self.statements(body, height);
+        let result = self.deeper(self.at, |runtime| runtime.statements(body, height));
         self.scopes.truncate(height);
         result
     }
@@ -164,11 +167,11 @@ impl<'r> Runtime<'r> {
                 self.assign(assign)?;
             }
             if self.evaluate(&branch.test)?.is_true() {
-                return self.deeper(branch.test.span, |r| r.body(&branch.body).map(Some));
+                return self.body(&branch.body).map(Some);
             }
         }
         match (otherwise, branches) {
-            (Some(body), [.., last]) => self.deeper(last.test.span, |r| r.body(body).map(Some)),
+            (Some(body), _) => self.body(body).map(Some),
             (None, [_, _, ..]) => Ok(Some(Item::Missing)),
             _ => Ok(None),
         }
@@ -178,15 +181,14 @@ impl<'r> Runtime<'r> {
         let span = range.over.span;
         let over = self.evaluate(&range.over)?;
         let declares = range.binding.as_ref().is_some_and(|b| b.declare);
-        let run =
-            |runtime: &mut Self| runtime.deeper(span, |r| r.passes(range, span, over, returned));
         if declares {
-            self.scoped(Scope::default(), run)
+            self.scoped(Scope::default(), |r| r.passes(range, span, over, returned))
         } else {
-            run(self)
+            self.passes(range, span, over, returned)
         }
     }
 
+    /// Runs a range over a value, or its `else` when there is nothing to walk.
     fn passes(&mut self, range: &Range, span: Span, over: Item, returned: Item) -> Run<Item> {
         let mut returned = returned;
         let mut passes = 0_usize;
@@ -254,12 +256,14 @@ impl<'r> Runtime<'r> {
         }
     }
 
+    /// Runs a body; if it fails, its output is dropped and the catch runs.
     fn attempt(&mut self, body: &Body, catch: Option<&Catch>) -> Run<Item> {
         let written = self.out.len();
         let error = match self.body(body) {
             Err(error) if !error.fatal => error,
             result => return result,
         };
+        self.charge_error()?;
         self.out.truncate(written);
         let Some(catch) = catch else {
             return Ok(Item::Missing);
@@ -291,9 +295,7 @@ impl<'r> Runtime<'r> {
             Some(context) => self.evaluate(context)?,
             None => self.context.clone(),
         };
-        self.deeper(name.span, |runtime| {
-            runtime.with_context(context, |runtime| runtime.enter_unit(&unit))
-        })
+        self.with_context(context, |runtime| runtime.enter_unit(&unit))
     }
 
     /// Runs with one more scope.
@@ -327,7 +329,7 @@ impl<'r> Runtime<'r> {
         result
     }
 
-    /// Runs one level deeper, unless that is too deep for the stack.
+    /// Runs one level deeper, unless that is too deep for the stack. Every recursion passes here.
     pub fn deeper<T>(&mut self, span: Span, run: impl FnOnce(&mut Self) -> Run<T>) -> Run<T> {
         self.step(span)?;
         if self.depth >= MAX_DEPTH {
@@ -340,6 +342,7 @@ impl<'r> Runtime<'r> {
     }
 
     pub fn step(&mut self, span: Span) -> Run<()> {
+        self.at = span;
         self.steps += 1;
         if self.steps > MAX_STEPS {
             return Err(self.limit(span, format!("more than {MAX_STEPS} steps")));
@@ -356,6 +359,11 @@ impl<'r> Runtime<'r> {
         Ok(())
     }
 
+    /// Counts an error that was caught: finding its line took a walk through the text.
+    pub fn charge_error(&mut self) -> Run<()> {
+        self.charge(self.source.text.len() / 8, self.at)
+    }
+
     pub fn write(&mut self, bytes: &[u8], span: Span) -> Run<()> {
         self.charge(bytes.len(), span)?;
         self.out.extend_from_slice(bytes);
@@ -370,18 +378,16 @@ impl<'r> Runtime<'r> {
         result
     }
 
-    pub fn fail(&self, span: Span, problem: impl Into<Problem>) -> JetError {
+    pub fn fail(&self, span: Span, problem: impl Into<Problem>) -> Fault {
         let Problem { message, bare } = problem.into();
-        JetError {
-            bare,
-            ..self.source.error(Stage::Run, span, message)
-        }
+        let mut fault = self.source.error(Stage::Run, span, message);
+        fault.bare = bare;
+        fault
     }
 
-    pub fn limit(&self, span: Span, message: String) -> JetError {
-        JetError {
-            fatal: true,
-            ..self.fail(span, message)
-        }
+    pub fn limit(&self, span: Span, message: String) -> Fault {
+        let mut fault = self.fail(span, message);
+        fault.fatal = true;
+        fault
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::Options;
 use super::ast::Unit;
-use super::error::{JetError, Source, Span, Stage};
+use super::error::{Fault, Source, Span, Stage};
 use super::parser;
 
 /// Endings that a name may leave out.
@@ -36,22 +36,12 @@ impl Shelf {
 
     pub fn delimiters(&self) -> (&str, &str) {
         let Options { left, right, .. } = &self.options;
-        (
-            if left.is_empty() {
-                JET_DELIMITERS.0
-            } else {
-                left
-            },
-            if right.is_empty() {
-                JET_DELIMITERS.1
-            } else {
-                right
-            },
-        )
+        let or = |given, own| if str::is_empty(given) { own } else { given };
+        (or(left, JET_DELIMITERS.0), or(right, JET_DELIMITERS.1))
     }
 
     /// Returns the parsed form of a text.
-    pub fn parse(&mut self, name: &str, text: &[u8]) -> Result<Arc<Unit>, JetError> {
+    pub fn parse(&mut self, name: &str, text: &[u8]) -> Result<Arc<Unit>, Fault> {
         let source = Arc::new(Source {
             name: join("/", name).into(),
             text: text.into(),
@@ -80,7 +70,7 @@ impl Shelf {
     }
 
     /// Returns the template at an absolute path, if the loader has it.
-    pub fn find(&mut self, path: &str) -> Result<Option<Arc<Unit>>, JetError> {
+    pub fn find(&mut self, path: &str) -> Result<Option<Arc<Unit>>, Fault> {
         for ending in ENDINGS {
             let path = format!("{path}{ending}");
             if let Some(unit) = self.units.get(&path) {

@@ -76,10 +76,20 @@ fn everything_that_nests_as_deep_as_allowed_still_runs() {
 
 #[test]
 fn recursion_without_end_is_an_error_and_no_overflow() {
-    let error = failure("[[ block b() ]][[ yield b() ]][[ end ]]");
-    assert!(error.contains("nested deeper"), "{error}");
     let nested = "[[ if true ]]".repeat(40) + "[[ yield b() ]]" + &"[[ end ]]".repeat(40);
-    assert!(failure(&format!("[[ block b() ]]{nested}[[ end ]]")).contains("nested deeper"));
+    for body in [
+        "[[ yield b() ]]",
+        "[[ yield b(x=x+1, y=2) . content ]][[ yield content x ]][[ end ]]",
+        "[[ try ]][[ range i, v := slice(1) ]][[ yield b() ]][[ end ]][[ catch e ]][[ end ]]",
+        nested.as_str(),
+    ] {
+        let error = failure(&format!("[[ block b(x=1) ]]{body}[[ end ]]"));
+        assert!(error.contains("nested deeper"), "{body}: {error}");
+    }
+    for body in ["[[ include \"a\" ]]", "[[ slice(exec(\"a\")) ]]"] {
+        let error = try_render_with(&[("/a", body)], body).unwrap_err();
+        assert!(error.to_string().contains("nested deeper"), "{error}");
+    }
 }
 
 #[test]
