@@ -10,6 +10,7 @@ pub mod expand;
 pub mod expr;
 pub mod functions;
 pub mod go;
+pub mod jet;
 pub mod jinja;
 pub mod path;
 pub mod resolve;
