@@ -29,10 +29,11 @@ pub(super) struct Checked {
     pub(super) patterns: BTreeMap<Id, Regex>,
 }
 
-/// Checks a whole tree.
-pub(super) fn check(tree: &Tree, names: &Names<'_>) -> Result<Checked, Fault> {
+/// Checks a whole tree; `code` is its source, to name operators as the author did.
+pub(super) fn check(tree: &Tree, code: &str, names: &Names<'_>) -> Result<Checked, Fault> {
     let mut checker = Checker {
         tree,
+        code,
         names,
         variables: Vec::new(),
         scopes: Vec::new(),
@@ -47,6 +48,7 @@ pub(super) fn check(tree: &Tree, names: &Names<'_>) -> Result<Checked, Fault> {
 
 struct Checker<'a> {
     tree: &'a Tree,
+    code: &'a str,
     names: &'a Names<'a>,
     variables: Vec<(Text, Kind)>,
     scopes: Vec<Scope>,
@@ -152,11 +154,7 @@ impl<'a> Checker<'a> {
             Unary::Plus | Unary::Minus if kind.is_number() => Ok(kind),
             Unary::Plus | Unary::Minus if kind.is_unknown() => Ok(Kind::Unknown),
             _ => {
-                let sign = match op {
-                    Unary::Not => "not",
-                    Unary::Plus => "+",
-                    Unary::Minus => "-",
-                };
+                let sign = self.spelling(at);
                 Err(Fault::at(
                     at,
                     format!("invalid operation: {sign} (mismatched type {kind})"),
@@ -199,7 +197,28 @@ impl<'a> Checker<'a> {
         if op == Binary::In {
             return member_of(left, right).map_err(|reason| Fault::at(at, reason));
         }
-        result_of(op, left, right).ok_or_else(|| Fault::at(at, mismatched(op, left, right)))
+        result_of(op, left, right)
+            .ok_or_else(|| Fault::at(at, mismatched(self.spelling(at), left, right)))
+    }
+
+    /// Returns the operator that stands at an offset of the source.
+    fn spelling(&self, at: usize) -> &'a str {
+        let here = self.code.get(at..).unwrap_or_default();
+        let is_word = here.starts_with(|c: char| c.is_ascii_alphabetic());
+        let len = match is_word {
+            true => here.find(|c: char| !c.is_ascii_alphabetic()),
+            false => here.find(|c: char| !"|&=!<>.+-*/%^?".contains(c)),
+        };
+        let operator = here.get(..len.unwrap_or(here.len())).unwrap_or_default();
+        // Signs may stand next to each other, as in `2*-x`.
+        match is_word || operator.len() <= 1 {
+            true => operator,
+            false => ["||", "&&", "==", "!=", "<=", ">=", "..", "**", "??"]
+                .into_iter()
+                .find(|known| operator.starts_with(known))
+                .or(operator.get(..1))
+                .unwrap_or_default(),
+        }
     }
 
     fn member(
@@ -576,34 +595,11 @@ fn member_of(left: Kind, right: Kind) -> Result<Kind, Reason> {
         )),
         Kind::Map(_) | Kind::AnyMap | Kind::List(_) | Kind::Unknown | Kind::Any => Ok(Kind::Bool),
         Kind::Text if left.is_unknown() => Ok(Kind::Bool),
-        _ => Err(mismatched(Binary::In, left, right)),
+        _ => Err(mismatched("in", left, right)),
     }
 }
 
-fn mismatched(op: Binary, left: Kind, right: Kind) -> Reason {
-    let sign = match op {
-        Binary::Or => "||",
-        Binary::And => "&&",
-        Binary::Equal => "==",
-        Binary::NotEqual => "!=",
-        Binary::Less => "<",
-        Binary::More => ">",
-        Binary::LessOrEqual => "<=",
-        Binary::MoreOrEqual => ">=",
-        Binary::In => "in",
-        Binary::Matches => "matches",
-        Binary::Contains => "contains",
-        Binary::StartsWith => "startsWith",
-        Binary::EndsWith => "endsWith",
-        Binary::Range => "..",
-        Binary::Add => "+",
-        Binary::Subtract => "-",
-        Binary::Multiply => "*",
-        Binary::Divide => "/",
-        Binary::Modulo => "%",
-        Binary::Power => "**",
-        Binary::Coalesce => "??",
-    };
+fn mismatched(sign: &str, left: Kind, right: Kind) -> Reason {
     format!("invalid operation: {sign} (mismatched types {left} and {right})")
 }
 

@@ -356,9 +356,11 @@ impl<'a> Machine<'a> {
         for (key, value) in pairs {
             let key = self.eval(*key)?;
             let key = key.text().map_err(|reason| Fault::at(at, reason))?.clone();
-            entries.insert(Key::Text(key), self.eval(*value)?);
+            let value = self.eval(*value)?;
+            // The first of two equal keys counts.
+            entries.entry(Key::Text(key)).or_insert(value);
         }
-        self.built(entries.len(), at)?;
+        self.built(pairs.len(), at)?;
         Val::dict(entries).map_err(|reason| Fault::at(at, reason))
     }
 
@@ -370,7 +372,13 @@ impl<'a> Machine<'a> {
         extra: Option<Id>,
         at: usize,
     ) -> Result<Val, Fault> {
-        let list = self.eval(list)?;
+        let mut list = self.eval(list)?;
+        if let Some(Value::Str(text)) = list.plain() {
+            // Text that nobody knew to be text is a list of its bytes.
+            self.built(text.len(), at)?;
+            let bytes = text.bytes().map(|byte| Val::from(i64::from(byte)));
+            list = Val::list(bytes.collect()).map_err(|reason| Fault::at(at, reason))?;
+        }
         let extra = extra.map(|id| self.eval(id)).transpose()?;
         let Some(len) = list.list_len() else {
             let reason = match list.is_null() {
@@ -551,7 +559,7 @@ impl Loop<'_, '_, '_> {
         for (key, items) in groups {
             entries.insert(key, self.list(items)?);
         }
-        Val::dict(entries).map_err(|reason| self.fail(reason))
+        Val::groups(entries).map_err(|reason| self.fail(reason))
     }
 
     fn sort(&mut self, order: Option<Val>) -> Result<Val, Fault> {
