@@ -145,7 +145,10 @@ fn paths_that_multiply_find_nothing_in_bounded_work() {
     let _ = find(&root(), &digging);
     let nested = "{".repeat(10_000) + &"}".repeat(10_000);
     let found = find(&root(), &nested).unwrap();
-    assert!(found.to_string().len() < 1_000, "cut off where it is too deep");
+    assert!(
+        found.to_string().len() < 1_000,
+        "cut off where it is too deep"
+    );
 }
 
 #[test]
