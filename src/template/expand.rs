@@ -253,3 +253,144 @@ fn may_change(value: &Value) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn env() -> Env {
+        Env {
+            data: serde_json::from_str(r#"{"app": "shop", "port": 80, "n": null, "s": "{{ x }}"}"#)
+                .unwrap(),
+            ..Env::default()
+        }
+    }
+
+    fn inner(text: &str) -> Vec<&str> {
+        let spans = scan(text).unwrap();
+        spans.into_iter().map(|span| &text[span.inner]).collect()
+    }
+
+    fn string(text: &str) -> String {
+        resolve_string(text, &env(), &Cache::default())
+            .unwrap()
+            .into_owned()
+    }
+
+    fn typed(text: &str) -> Value {
+        resolve_typed(text, &env(), &Cache::default()).unwrap()
+    }
+
+    #[test]
+    fn braces_close_outside_quotes() {
+        for (text, expected) in [
+            ("{{ a }} ${ b }", vec!["a", "b"]),
+            (r#"{{ f("}}") }}"#, vec![r#"f("}}")"#]),
+            (r#"{{ f("\"}}") }}"#, vec![r#"f("\"}}")"#]),
+            ("{{ f(`a\\`) }}", vec!["f(`a\\`)"]),
+            ("${ map(l, { # + 1 }) }", vec!["map(l, { # + 1 })"]),
+            ("${{ a }}", vec!["a"]),
+            ("$${ a }", vec!["a"]),
+            ("{{ {'a': {'b': 1}} }}", vec!["{'a': {'b': 1"]),
+            ("{{  }}", vec![""]),
+            ("{{ don't }}", vec![]),
+            ("{{ bad ${ a }", vec!["a"]),
+            ("costs $5 {x} {", vec![]),
+        ] {
+            assert_eq!(inner(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn text_without_expressions_is_borrowed() {
+        for text in ["", "plain", "{ a }", "$5", "{", "100% {x}"] {
+            assert!(!has_expressions(text), "{text}");
+            let found = resolve_string(text, &env(), &Cache::default()).unwrap();
+            assert!(
+                matches!(found, Cow::Borrowed(same) if same == text),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_expression_is_replaced_and_no_result_is_looked_at_again() {
+        assert_eq!(string("{{ Data.app }}:${ Data.port }!"), "shop:80!");
+        assert_eq!(string("{{ Data.s }}"), "{{ x }}");
+        assert_eq!(string("x={{ Data.nope }}"), "x=<nil>");
+    }
+
+    #[test]
+    fn a_lone_expression_keeps_its_type() {
+        assert_eq!(typed(" {{ Data.port }}\n"), Value::Int(80));
+        assert_eq!(typed("{{ Data.n }}"), Value::Null);
+        assert_eq!(typed("{{ Data.port }}!"), "80!".into());
+        assert_eq!(typed(""), "".into());
+    }
+
+    #[test]
+    fn nothing_but_empty_results_is_no_match() {
+        for (text, matched) in [
+            ("plain", true),
+            ("", false),
+            ("role:{{ Data.app }}", true),
+            ("n:{{ Data.n }}", false),
+            ("{{ '' }}:{{ 'x' }}", true),
+            ("{{ 0 }}", true),
+        ] {
+            let found = resolve_match(text, &env(), &Cache::default()).unwrap();
+            assert_eq!(found.matched, matched, "{text}");
+        }
+    }
+
+    #[test]
+    fn data_is_expanded_and_nulls_are_kept_or_dropped() {
+        let data: Value = serde_json::from_str(
+            r#"{"a": "{{ Data.port }}", "b": ["{{ Data.n }}", 1], "c": "{{ Data.n }}", "d": null, "{{ k }}": 1}"#,
+        )
+        .unwrap();
+        let expand = |nulls| {
+            expand_value(&data, nulls, &env(), &Cache::default())
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(
+            expand(Nulls::Keep),
+            "map[a:80 b:[<nil> 1] c:<nil> d:<nil> {{ k }}:1]"
+        );
+        assert_eq!(
+            expand(Nulls::Drop),
+            "map[a:80 b:[<nil> 1] d:<nil> {{ k }}:1]"
+        );
+    }
+
+    #[test]
+    fn an_expression_that_fails_is_an_error() {
+        let err = resolve_string("a {{ nosuch }}", &env(), &Cache::default()).unwrap_err();
+        assert!(
+            err.to_string()
+                .starts_with("expr compile error for 'nosuch': unknown name")
+        );
+    }
+
+    #[test]
+    fn text_full_of_openers_is_refused() {
+        assert_eq!(scan(&"{{".repeat(100_000)), Err(ExprError::Unclosed));
+        assert_eq!(scan(&"${ ".repeat(100)), Ok(Vec::new()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[a{}$'\"`\\\\ é]{0,40}") {
+            let _ = resolve_string(&text, &env(), &Cache::default());
+            let _ = resolve_typed(&text, &env(), &Cache::default());
+        }
+
+        #[test]
+        fn a_text_is_quick_to_pass_exactly_when_nothing_is_found(text in "[a{}$ ]{0,20}") {
+            prop_assert_eq!(has_expressions(&text), !scan(&text).unwrap().is_empty());
+        }
+    }
+}

@@ -328,3 +328,138 @@ fn is_label(name: &str) -> bool {
         && !name.starts_with("__")
         && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: &str) -> Value {
+        value.into()
+    }
+
+    fn env() -> Env {
+        Env {
+            data: serde_json::from_str(r#"{"a": {"b": 1.5, "c": 2.0}, "n": null}"#).unwrap(),
+            environ: serde_json::from_str(r#"{"HOME": "/root"}"#).unwrap(),
+            working_dir: "/m".into(),
+            read_file: Some(Arc::new(|path| match path.to_str() {
+                Some("/m/x.txt") => Ok("body".into()),
+                Some("/m/t.templ") => Ok("{{ Data.a.b }}".into()),
+                Some("/m/self.templ") => Ok("{{ template('self.templ') }}".into()),
+                _ => Err("no such file or directory".into()),
+            })),
+            ..Env::default()
+        }
+    }
+
+    fn run(name: &str, args: &[Value]) -> Result<Value, String> {
+        let functions = functions(&env());
+        functions[name](args)
+    }
+
+    #[test]
+    fn lookup_finds_reports_and_defaults() {
+        assert_eq!(run("lookup", &[text("data.a.b")]), Ok(Value::Float(1.5)));
+        assert_eq!(run("lookup", &[text("data.a.c")]), Ok(Value::Int(2)));
+        assert_eq!(run("lookup", &[text("data.n"), text("d")]), Ok(Value::Null));
+        assert_eq!(run("lookup", &[text("environ.HOME")]), Ok(text("/root")));
+        assert_eq!(run("lookup", &[text("data.x"), text("d")]), Ok(text("d")));
+        assert_eq!(
+            run("lookup", &[text("{data.a.b}")]).map(|v| v.to_string()),
+            Ok("map[b:1.5]".into())
+        );
+        assert_eq!(
+            run("lookup", &[text("data.x"), Value::Null]),
+            Err("missing key 'data.x' in environment".into())
+        );
+        assert_eq!(
+            run("lookup", &[]),
+            Err("lookup requires 1 or 2 arguments".into())
+        );
+        assert_eq!(
+            run("lookup", &[Value::Int(1)]),
+            Err("lookup requires a string argument".into())
+        );
+    }
+
+    #[test]
+    fn files_are_read_relative_to_the_working_directory() {
+        assert_eq!(run("readFile", &[text("x.txt")]), Ok(text("body")));
+        assert_eq!(run("file", &[text("/m/x.txt")]), Ok(text("body")));
+        assert_eq!(
+            run("file", &[text("nope")]),
+            Err(
+                "failed to read file \"/m/nope\": working dir: \"/m\": no such file or directory"
+                    .into()
+            )
+        );
+        assert_eq!(
+            run("file", &[]),
+            Err("readFile requires a string argument".into())
+        );
+    }
+
+    #[test]
+    fn templates_keep_the_type_and_cannot_recurse_for_ever() {
+        assert_eq!(run("template", &[text("t.templ")]), Ok(Value::Float(1.5)));
+        assert_eq!(run("template", &[text("a {{ 1 }}")]), Ok(text("a 1")));
+        let err = run("template", &[text("self.templ")]).unwrap_err();
+        assert!(
+            err.contains("templates nest deeper than 10 levels"),
+            "{err}"
+        );
+        assert_eq!(
+            run("template", &[text("still works")]),
+            Ok(text("still works"))
+        );
+    }
+
+    #[test]
+    fn what_the_environment_lacks_is_not_available() {
+        let four = [text("a"), text("b"), text("c"), text("d")];
+        assert_eq!(
+            run("kvGet", &[text("a"), text("b")]),
+            Err("kvGet function not available".into())
+        );
+        assert_eq!(
+            run("kvGet", &[text("a"), Value::Int(1)]),
+            Err("kvGet argument 2 must be a string".into())
+        );
+        assert_eq!(
+            run("registrations", &four),
+            Err("registrations function not available".into())
+        );
+    }
+
+    #[test]
+    fn a_restricted_environment_offers_only_lookup() {
+        let env = Env {
+            restricted: true,
+            ..env()
+        };
+        assert_eq!(functions(&env).keys().collect::<Vec<_>>(), [&"lookup"]);
+    }
+
+    #[test]
+    fn registrations_become_targets_of_prometheus() {
+        let entries: Value = serde_json::from_str(
+            r#"[
+            {"Cluster": "c", "Service": "web", "Protocol": "http", "Address": "10.0.0.1", "Port": 80,
+             "Annotations": {"prometheus.io/scrape": "true", "env": "prod", "__x": "y", "e": ""}},
+            {"Cluster": "c", "Service": "web", "Protocol": "http", "Address": "10.0.0.2", "Port": 81,
+             "Annotations": {"prometheus.io/scrape": "true"}},
+            {"Cluster": "c", "Service": "db", "Protocol": "tcp", "Address": "10.0.0.3", "Port": 82},
+            {"Cluster": "c", "Service": "x", "Protocol": "prometheus", "Address": "10.0.0.4", "Port": 83},
+            {"Cluster": "c", "Service": "x", "Protocol": "prometheus", "Address": "10.0.0.5", "Port": 0}
+        ]"#,
+        )
+        .unwrap();
+        let groups: Value = serde_json::from_str(&prometheus_file_sd(&entries).unwrap()).unwrap();
+        assert_eq!(
+            groups.to_string(),
+            "[map[labels:map[cluster:c env:prod protocol:http service:web] \
+             targets:[10.0.0.1:80 10.0.0.2:81]] \
+             map[labels:map[cluster:c protocol:prometheus service:x] targets:[10.0.0.4:83]]]"
+        );
+    }
+}

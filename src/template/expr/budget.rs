@@ -16,7 +16,7 @@ const MAX_ITEMS: usize = 1_000_000;
 const MAX_TEXT: usize = 64 << 20;
 
 /// How many items loops, comparisons and conversions may touch in one run.
-const MAX_STEPS: usize = 20_000_000;
+const MAX_STEPS: usize = 5_000_000;
 
 /// Counts what a run has spent.
 pub(super) struct Budget<'a> {

@@ -10,6 +10,7 @@ use regex::Regex;
 use super::ast::{Binary, Each, Id, Node, NodeKind, Tree, Unary};
 use super::builtins::{self, Overload, Sign};
 use super::error::Fault;
+use super::fit::{member_of, mismatched, result_of};
 use super::kind::{Item, Kind};
 use super::lexer::Text;
 use super::time::{self, Receiver};
@@ -29,10 +30,11 @@ pub(super) struct Checked {
     pub(super) patterns: BTreeMap<Id, Regex>,
 }
 
-/// Checks a whole tree.
-pub(super) fn check(tree: &Tree, names: &Names<'_>) -> Result<Checked, Fault> {
+/// Checks a whole tree; `code` is its source, to name operators as the author did.
+pub(super) fn check(tree: &Tree, code: &str, names: &Names<'_>) -> Result<Checked, Fault> {
     let mut checker = Checker {
         tree,
+        code,
         names,
         variables: Vec::new(),
         scopes: Vec::new(),
@@ -47,6 +49,7 @@ pub(super) fn check(tree: &Tree, names: &Names<'_>) -> Result<Checked, Fault> {
 
 struct Checker<'a> {
     tree: &'a Tree,
+    code: &'a str,
     names: &'a Names<'a>,
     variables: Vec<(Text, Kind)>,
     scopes: Vec<Scope>,
@@ -152,11 +155,7 @@ impl<'a> Checker<'a> {
             Unary::Plus | Unary::Minus if kind.is_number() => Ok(kind),
             Unary::Plus | Unary::Minus if kind.is_unknown() => Ok(Kind::Unknown),
             _ => {
-                let sign = match op {
-                    Unary::Not => "not",
-                    Unary::Plus => "+",
-                    Unary::Minus => "-",
-                };
+                let sign = self.spelling(at);
                 Err(Fault::at(
                     at,
                     format!("invalid operation: {sign} (mismatched type {kind})"),
@@ -199,7 +198,28 @@ impl<'a> Checker<'a> {
         if op == Binary::In {
             return member_of(left, right).map_err(|reason| Fault::at(at, reason));
         }
-        result_of(op, left, right).ok_or_else(|| Fault::at(at, mismatched(op, left, right)))
+        result_of(op, left, right)
+            .ok_or_else(|| Fault::at(at, mismatched(self.spelling(at), left, right)))
+    }
+
+    /// Returns the operator that stands at an offset of the source.
+    fn spelling(&self, at: usize) -> &'a str {
+        let here = self.code.get(at..).unwrap_or_default();
+        let is_word = here.starts_with(|c: char| c.is_ascii_alphabetic());
+        let len = match is_word {
+            true => here.find(|c: char| !c.is_ascii_alphabetic()),
+            false => here.find(|c: char| !"|&=!<>.+-*/%^?".contains(c)),
+        };
+        let operator = here.get(..len.unwrap_or(here.len())).unwrap_or_default();
+        // Signs may stand next to each other, as in `2*-x`.
+        match is_word || operator.len() <= 1 {
+            true => operator,
+            false => ["||", "&&", "==", "!=", "<=", ">=", "..", "**", "??"]
+                .into_iter()
+                .find(|known| operator.starts_with(known))
+                .or(operator.get(..1))
+                .unwrap_or_default(),
+        }
     }
 
     fn member(
@@ -563,107 +583,4 @@ pub(super) fn compile_pattern(pattern: &str) -> Result<Regex, Reason> {
         let reason = reason.strip_prefix("error: ").unwrap_or(reason);
         format!("error parsing regexp: {reason}: `{pattern}`")
     })
-}
-
-fn member_of(left: Kind, right: Kind) -> Result<Kind, Reason> {
-    match right {
-        Kind::Map(_) if !left.is_unknown() && left != Kind::Text => {
-            Err(format!("cannot use {left} as type string in map key"))
-        }
-        Kind::List(item) if !left.is_comparable_to(item.kind()) => Err(format!(
-            "cannot use {left} as type {} in array",
-            item.kind()
-        )),
-        Kind::Map(_) | Kind::AnyMap | Kind::List(_) | Kind::Unknown | Kind::Any => Ok(Kind::Bool),
-        Kind::Text if left.is_unknown() => Ok(Kind::Bool),
-        _ => Err(mismatched(Binary::In, left, right)),
-    }
-}
-
-fn mismatched(op: Binary, left: Kind, right: Kind) -> Reason {
-    let sign = match op {
-        Binary::Or => "||",
-        Binary::And => "&&",
-        Binary::Equal => "==",
-        Binary::NotEqual => "!=",
-        Binary::Less => "<",
-        Binary::More => ">",
-        Binary::LessOrEqual => "<=",
-        Binary::MoreOrEqual => ">=",
-        Binary::In => "in",
-        Binary::Matches => "matches",
-        Binary::Contains => "contains",
-        Binary::StartsWith => "startsWith",
-        Binary::EndsWith => "endsWith",
-        Binary::Range => "..",
-        Binary::Add => "+",
-        Binary::Subtract => "-",
-        Binary::Multiply => "*",
-        Binary::Divide => "/",
-        Binary::Modulo => "%",
-        Binary::Power => "**",
-        Binary::Coalesce => "??",
-    };
-    format!("invalid operation: {sign} (mismatched types {left} and {right})")
-}
-
-/// Returns the kind an operator gives, or nothing when its operands never fit.
-fn result_of(op: Binary, left: Kind, right: Kind) -> Option<Kind> {
-    use Kind::{Bool, Duration, Float, Int, Text, Time};
-    // Unknown beside one of these kinds may turn out to fit.
-    let maybe = |kinds: &[Kind]| {
-        (left.is_unknown() && (right.is_unknown() || kinds.contains(&right)))
-            || (right.is_unknown() && kinds.contains(&left))
-    };
-    let numbers = left.is_number() && right.is_number();
-    let promoted = match (left, right) {
-        (Int, Int) => Int,
-        _ => Float,
-    };
-    match op {
-        Binary::Equal | Binary::NotEqual => left.is_comparable_to(right).then_some(Bool),
-        Binary::Or | Binary::And => {
-            ((left == Bool && right == Bool) || maybe(&[Bool])).then_some(Bool)
-        }
-        Binary::Less | Binary::More | Binary::LessOrEqual | Binary::MoreOrEqual => {
-            let same = matches!(
-                (left, right),
-                (Text, Text) | (Time, Time) | (Duration, Duration)
-            );
-            (numbers || same || maybe(&[Int, Float, Text, Time, Duration])).then_some(Bool)
-        }
-        Binary::Add => match (left, right) {
-            _ if numbers => Some(promoted),
-            (Text, Text) => Some(Text),
-            (Time, Duration) | (Duration, Time) => Some(Time),
-            (Duration, Duration) => Some(Duration),
-            _ => maybe(&[Int, Float, Text, Time, Duration]).then_some(Kind::Unknown),
-        },
-        Binary::Subtract => match (left, right) {
-            _ if numbers => Some(promoted),
-            (Time, Time) | (Duration, Duration) => Some(Duration),
-            (Time, Duration) => Some(Time),
-            _ => maybe(&[Int, Float, Time, Duration]).then_some(Kind::Unknown),
-        },
-        Binary::Multiply => match (left, right) {
-            _ if numbers => Some(promoted),
-            (Float, Duration) | (Duration, Float) => Some(Float),
-            (Int | Duration, Duration) | (Duration, Int) => Some(Duration),
-            _ => maybe(&[Int, Float, Duration]).then_some(Kind::Unknown),
-        },
-        Binary::Divide | Binary::Power => (numbers || maybe(&[Int, Float])).then_some(Float),
-        Binary::Modulo => ((left, right) == (Int, Int) || maybe(&[Int])).then_some(Int),
-        Binary::Range => {
-            ((left, right) == (Int, Int) || maybe(&[Int])).then_some(Kind::List(Item::Int))
-        }
-        Binary::Matches | Binary::Contains | Binary::StartsWith | Binary::EndsWith => {
-            ((left, right) == (Text, Text) || maybe(&[Text])).then_some(Bool)
-        }
-        Binary::Coalesce => Some(match (left, right) {
-            (Kind::Nil, other) | (other, Kind::Nil) => other,
-            _ if right.is_assignable_to(left) => left,
-            _ => Kind::Unknown,
-        }),
-        Binary::In => Some(Bool),
-    }
 }

@@ -1,15 +1,16 @@
 //! Walks a checked tree and computes its value.
 //!
 //! Recursion is bounded by the parser, work and memory by the [`Budget`]. Operators are in `ops`,
-//! built-ins in `builtins`; here is only the order in which things happen.
+//! built-ins in `builtins`, loops over predicates in `each`; here is only the order in which
+//! things happen.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 use regex::Regex;
 
 use super::ast::{Binary, Each, Id, Node, NodeKind, Tree, Unary};
 use super::check::compile_pattern;
+use super::each::Loop;
 use super::error::Fault;
 use super::lexer::Text;
 use super::val::{Budget, Key, Reason, Val, count};
@@ -35,9 +36,9 @@ pub(super) struct Machine<'a> {
 
 /// The item a predicate looks at.
 pub(super) struct Scope {
-    item: Val,
-    index: usize,
-    acc: Val,
+    pub(super) item: Val,
+    pub(super) index: usize,
+    pub(super) acc: Val,
 }
 
 impl<'a> Machine<'a> {
@@ -112,7 +113,8 @@ impl<'a> Machine<'a> {
         ids.iter().map(|id| self.eval(*id)).collect()
     }
 
-    fn built(&mut self, items: usize, at: usize) -> Result<(), Fault> {
+    /// Charges a list or map that is about to be built.
+    pub(super) fn built(&mut self, items: usize, at: usize) -> Result<(), Fault> {
         self.budget
             .grow(items)
             .map_err(|reason| Fault::at(at, reason))
@@ -356,9 +358,11 @@ impl<'a> Machine<'a> {
         for (key, value) in pairs {
             let key = self.eval(*key)?;
             let key = key.text().map_err(|reason| Fault::at(at, reason))?.clone();
-            entries.insert(Key::Text(key), self.eval(*value)?);
+            let value = self.eval(*value)?;
+            // The first of two equal keys counts.
+            entries.entry(Key::Text(key)).or_insert(value);
         }
-        self.built(entries.len(), at)?;
+        self.built(pairs.len(), at)?;
         Val::dict(entries).map_err(|reason| Fault::at(at, reason))
     }
 
@@ -370,7 +374,13 @@ impl<'a> Machine<'a> {
         extra: Option<Id>,
         at: usize,
     ) -> Result<Val, Fault> {
-        let list = self.eval(list)?;
+        let mut list = self.eval(list)?;
+        if let Some(Value::Str(text)) = list.plain() {
+            // Text that nobody knew to be text is a list of its bytes.
+            self.built(text.len(), at)?;
+            let bytes = text.bytes().map(|byte| Val::from(i64::from(byte)));
+            list = Val::list(bytes.collect()).map_err(|reason| Fault::at(at, reason))?;
+        }
         let extra = extra.map(|id| self.eval(id)).transpose()?;
         let Some(len) = list.list_len() else {
             let reason = match list.is_null() {
@@ -414,196 +424,4 @@ fn matches(pattern: &Regex, text: &Val) -> Result<Val, Reason> {
         true => Ok(false.into()),
         false => Ok(pattern.is_match(text.text()?).into()),
     }
-}
-
-/// One run of a predicate over a list.
-struct Loop<'m, 'a, 'l> {
-    machine: &'m mut Machine<'a>,
-    list: &'l Val,
-    len: usize,
-    predicate: Option<Id>,
-    at: usize,
-}
-
-impl Loop<'_, '_, '_> {
-    fn fail(&self, reason: impl Into<Reason>) -> Fault {
-        Fault::at(self.at, reason)
-    }
-
-    /// Returns what the predicate says of one item; without a predicate, the item itself.
-    fn look(&mut self, index: usize) -> Result<Val, Fault> {
-        let charged = self.machine.budget.step(1);
-        charged.map_err(|reason| self.fail(reason))?;
-        let item = self.list.item(index).unwrap_or(Val::NULL);
-        let Some(predicate) = self.predicate else {
-            return Ok(item);
-        };
-        if let Some(scope) = self.machine.scopes.last_mut() {
-            scope.item = item;
-            scope.index = index;
-        }
-        self.machine.eval(predicate)
-    }
-
-    fn fits(&mut self, index: usize) -> Result<bool, Fault> {
-        self.look(index)?.bool().map_err(|reason| self.fail(reason))
-    }
-
-    /// Returns the first index that fits.
-    fn first(&mut self, wanted: bool) -> Result<Option<usize>, Fault> {
-        for index in 0..self.len {
-            if self.fits(index)? == wanted {
-                return Ok(Some(index));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Returns the last index that fits.
-    fn last(&mut self) -> Result<Option<usize>, Fault> {
-        for index in (0..self.len).rev() {
-            if self.fits(index)? {
-                return Ok(Some(index));
-            }
-        }
-        Ok(None)
-    }
-
-    fn fitting(&mut self) -> Result<Vec<usize>, Fault> {
-        let mut found = Vec::new();
-        for index in 0..self.len {
-            if self.fits(index)? {
-                found.push(index);
-            }
-        }
-        Ok(found)
-    }
-
-    fn list(&mut self, items: Vec<Val>) -> Result<Val, Fault> {
-        self.machine.built(items.len(), self.at)?;
-        Val::list(items).map_err(|reason| self.fail(reason))
-    }
-
-    fn item(&self, index: Option<usize>) -> Val {
-        index
-            .and_then(|index| self.list.item(index))
-            .unwrap_or(Val::NULL)
-    }
-
-    fn finish(mut self, each: Each, extra: Option<Val>) -> Result<Val, Fault> {
-        match each {
-            Each::All => Ok(self.first(false)?.is_none().into()),
-            Each::None => Ok(self.first(true)?.is_none().into()),
-            Each::Any => Ok(self.first(true)?.is_some().into()),
-            Each::One => Ok((self.fitting()?.len() == 1).into()),
-            Each::Count => Ok(count(self.fitting()?.len())),
-            Each::Find => {
-                let found = self.first(true)?;
-                Ok(self.item(found))
-            }
-            Each::FindLast => {
-                let found = self.last()?;
-                Ok(self.item(found))
-            }
-            Each::FindIndex => Ok(self.first(true)?.map_or(Val::NULL, count)),
-            Each::FindLastIndex => Ok(self.last()?.map_or(Val::NULL, count)),
-            Each::Filter => {
-                let found = self.fitting()?;
-                let items = found.into_iter().map(|index| self.item(Some(index)));
-                let items = items.collect();
-                self.list(items)
-            }
-            Each::Map => {
-                let items = (0..self.len).map(|index| self.look(index));
-                let items = items.collect::<Result<_, _>>()?;
-                self.list(items)
-            }
-            Each::Sum => self.sum(),
-            Each::GroupBy => self.group(),
-            Each::SortBy => self.sort(extra),
-            Each::Reduce => self.reduce(extra),
-        }
-    }
-
-    fn sum(&mut self) -> Result<Val, Fault> {
-        let mut total = Val::from(0_i64);
-        for index in 0..self.len {
-            let value = self.look(index)?;
-            let sum = ops::add(&value, &total, &mut self.machine.budget);
-            total = sum.map_err(|reason| self.fail(reason))?;
-        }
-        Ok(total)
-    }
-
-    fn group(&mut self) -> Result<Val, Fault> {
-        let mut groups: BTreeMap<Key, Vec<Val>> = BTreeMap::new();
-        for index in 0..self.len {
-            let value = self.look(index)?;
-            let Some(key) = Key::new(&value) else {
-                return Err(self.fail(format!(
-                    "cannot use {} as a key for groupBy: type is not comparable",
-                    value.go_type()
-                )));
-            };
-            groups.entry(key).or_default().push(self.item(Some(index)));
-        }
-        let mut entries = BTreeMap::new();
-        for (key, items) in groups {
-            entries.insert(key, self.list(items)?);
-        }
-        Val::dict(entries).map_err(|reason| self.fail(reason))
-    }
-
-    fn sort(&mut self, order: Option<Val>) -> Result<Val, Fault> {
-        let descending = match order {
-            None => false,
-            Some(order) => match order.text().map(AsRef::as_ref) {
-                Ok("asc") => false,
-                Ok("desc") => true,
-                Ok(_) => return Err(self.fail("unknown order, use asc or desc")),
-                Err(_) => return Err(self.fail("sortBy order argument must be a string")),
-            },
-        };
-        let mut pairs = Vec::with_capacity(self.len);
-        for index in 0..self.len {
-            pairs.push((self.look(index)?, self.item(Some(index))));
-        }
-        let sorted = sorted_by(pairs, descending).map_err(|reason| self.fail(reason))?;
-        self.list(sorted)
-    }
-
-    fn reduce(&mut self, initial: Option<Val>) -> Result<Val, Fault> {
-        let (mut acc, start) = match initial {
-            Some(initial) => (initial, 0),
-            None if self.len == 0 => {
-                return Err(self.fail("reduce of empty array with no initial value"));
-            }
-            None => (self.item(Some(0)), 1),
-        };
-        for index in start..self.len {
-            if let Some(scope) = self.machine.scopes.last_mut() {
-                scope.acc = acc;
-            }
-            acc = self.look(index)?;
-        }
-        Ok(acc)
-    }
-}
-
-/// Sorts items by their keys; equal keys keep their order.
-pub(super) fn sorted_by(mut pairs: Vec<(Val, Val)>, descending: bool) -> Result<Vec<Val>, Reason> {
-    if let Some((first, _)) = pairs.first() {
-        // Kinds have no order between them; once all fit the first, all fit each other.
-        for (key, _) in pairs.iter().skip(1) {
-            ops::sort_order(key, first)?;
-        }
-    }
-    pairs.sort_by(|(left, _), (right, _)| {
-        let order = ops::sort_order(left, right).unwrap_or(Ordering::Equal);
-        match descending {
-            true => order.reverse(),
-            false => order,
-        }
-    });
-    Ok(pairs.into_iter().map(|(_, item)| item).collect())
 }

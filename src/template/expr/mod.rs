@@ -12,8 +12,10 @@ mod ast;
 mod budget;
 mod builtins;
 mod check;
+mod each;
 mod error;
 mod eval;
+mod fit;
 mod kind;
 mod lexer;
 mod ops;
@@ -26,7 +28,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regex::Regex;
 
@@ -123,6 +125,7 @@ fn compiled(code: &str, options: Options<'_>) -> Result<Program, Fault> {
     let tree = parser::parse(code, &|name| variable(name).is_some() || function(name))?;
     let checked = check::check(
         &tree,
+        code,
         &Names {
             variable: &variable,
             function: &function,
@@ -201,9 +204,12 @@ const MAX_CACHED: usize = 4096;
 /// Programs compiled during one run of a manifest. Threads may share it.
 #[derive(Debug, Default)]
 pub struct Cache {
-    /// One shelf for each combination of what may be said and what must be delivered.
-    shelves: Mutex<BTreeMap<(bool, bool), HashMap<Box<str>, Program>>>,
+    /// One shelf for each combination of `restricted` and what must be delivered.
+    shelves: Mutex<BTreeMap<(bool, bool), Shelf>>,
 }
+
+/// Programs by their code.
+type Shelf = HashMap<Box<str>, Program>;
 
 impl Cache {
     /// Returns the program of an expression, compiling it if it is new.
@@ -213,9 +219,9 @@ impl Cache {
         expect: Expect,
         restricted: bool,
     ) -> Result<Program, ExprError> {
-        let shelf = (restricted, expect == Expect::Bool);
-        let known = |programs: &HashMap<Box<str>, Program>| programs.get(code).cloned();
-        if let Some(program) = self.shelves().get(&shelf).and_then(known) {
+        let key = (restricted, expect == Expect::Bool);
+        let known = |shelf: &Shelf| shelf.get(code).cloned();
+        if let Some(program) = self.lock().get(&key).and_then(known) {
             return Ok(program);
         }
         let options = Options {
@@ -224,19 +230,17 @@ impl Cache {
             ..Options::default()
         };
         let program = compile_with(code, options)?;
-        let mut shelves = self.shelves();
-        let programs = shelves.entry(shelf).or_default();
+        let mut shelves = self.lock();
+        let shelf = shelves.entry(key).or_default();
         // Expressions of a document repeat; once there are this many they do not.
-        if programs.len() >= MAX_CACHED {
-            programs.clear();
+        if shelf.len() >= MAX_CACHED {
+            shelf.clear();
         }
-        programs.insert(code.into(), program.clone());
+        shelf.insert(code.into(), program.clone());
         Ok(program)
     }
 
-    fn shelves(
-        &self,
-    ) -> std::sync::MutexGuard<'_, BTreeMap<(bool, bool), HashMap<Box<str>, Program>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(bool, bool), Shelf>> {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -351,7 +351,7 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
         },
         (Val::Dict(dict), _) => Ok(Key::new(key)
             .and_then(|key| dict.entries.get(&key).cloned())
-            .unwrap_or(Val::NULL)),
+            .unwrap_or_else(|| dict.missing.clone())),
         (Val::Plain(Value::Str(text)) | Val::Fact(Value::Str(text)), _) => {
             let index = key.int()?;
             place(index, text.len())

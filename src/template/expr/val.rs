@@ -47,6 +47,8 @@ pub(super) struct List {
 #[derive(Debug)]
 pub(super) struct Dict {
     pub(super) entries: BTreeMap<Key, Val>,
+    /// What a key that is not there gives.
+    pub(super) missing: Val,
     nesting: u32,
 }
 
@@ -92,8 +94,21 @@ impl Val {
 
     /// Returns a map, unless it nests too deep.
     pub(super) fn dict(entries: BTreeMap<Key, Val>) -> Result<Self, Reason> {
+        Self::dict_without(entries, Self::NULL)
+    }
+
+    /// Returns a map of lists; a key that is not there has an empty one.
+    pub(super) fn groups(entries: BTreeMap<Key, Val>) -> Result<Self, Reason> {
+        Self::dict_without(entries, Self::list(Vec::new())?)
+    }
+
+    fn dict_without(entries: BTreeMap<Key, Val>, missing: Val) -> Result<Self, Reason> {
         let nesting = deeper(entries.values())?;
-        Ok(Self::Dict(Arc::new(Dict { entries, nesting })))
+        Ok(Self::Dict(Arc::new(Dict {
+            entries,
+            missing,
+            nesting,
+        })))
     }
 
     fn nesting(&self) -> u32 {

@@ -165,6 +165,7 @@ impl Finder {
             return found.unwrap_or(part.missing());
         }
         // The first key that leads to something decides.
+        let mut pipe = part.missing().pipe;
         for (key, value) in map {
             if self.charge(1).is_none() {
                 return Step::NOTHING;
@@ -174,9 +175,10 @@ impl Finder {
                 if step.value.is_some() {
                     return step;
                 }
+                pipe = step.pipe.or(pipe);
             }
         }
-        part.missing()
+        Step { value: None, pipe }
     }
 
     fn in_list<'p>(&self, list: &[Value], path: &'p str, depth: usize) -> Step<'p> {
@@ -258,7 +260,8 @@ impl Finder {
             }
             let tested = match item {
                 Value::List(_) | Value::Map(_) => self.get(Some(item), query.path, depth + 1),
-                _ => query.path.is_empty().then(|| item.clone()),
+                _ if query.path.is_empty() => Some(item.clone()),
+                _ => continue,
             };
             if !query.matches(tested.as_ref()) {
                 continue;

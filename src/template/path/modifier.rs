@@ -63,8 +63,12 @@ fn modify(
     depth: usize,
 ) -> Option<Value> {
     let Some(value) = value else {
-        // What is not there has no keys and no values.
-        return matches!(name, "keys" | "values" | "dig").then(|| Vec::new().into());
+        // What is not there has no keys, no values and no text.
+        return match name {
+            "keys" | "values" | "dig" => Some(Vec::new().into()),
+            "tostr" => Some("".into()),
+            _ => None,
+        };
     };
     let option = |name: &str| {
         let options: Option<Value> = serde_json::from_str(argument).ok();
@@ -93,6 +97,7 @@ fn modify(
         ("values", _) => Some(vec![value.clone()].into()),
         ("tostr", _) => json::compact(value).ok().map(Value::from),
         ("fromstr", Value::Str(text)) => serde_json::from_str(text).ok(),
+        ("fromstr", Value::Null) => None,
         ("group", Value::Map(map)) => Some(group(map)),
         ("group", _) => None,
         ("dig", _) => {

@@ -3,7 +3,7 @@
 use super::{
     Builtin, INT, Overload, TEXT, argument, checked, kind_name, only, overloads, wrong_number,
 };
-use crate::template::expr::eval::sorted_by;
+use crate::template::expr::each::sorted_by;
 use crate::template::expr::kind::Kind;
 use crate::template::expr::ops;
 use crate::template::expr::val::{Budget, Reason, Val};

@@ -115,7 +115,9 @@ fn get_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
 /// Returns an item or entry, or null when there is none.
 fn get(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let (base, key) = (argument(args, 0), argument(args, 1));
-    if matches!(base, Val::Environ) && !ops::contains(key, base, budget).unwrap_or(false) {
+    // Where a missing entry is not null, it has to be asked for first.
+    let is_special = matches!(base, Val::Environ | Val::Dict(_));
+    if is_special && !ops::contains(key, base, budget).unwrap_or(false) {
         return Ok(Val::NULL);
     }
     Ok(ops::fetch(base, key, budget).unwrap_or(Val::NULL))

@@ -89,7 +89,7 @@ fn wrong_number(expected: &str, found: usize) -> Reason {
 }
 
 /// Returns one argument of a call.
-fn argument<'a>(arguments: &'a [Val], index: usize) -> &'a Val {
+fn argument(arguments: &[Val], index: usize) -> &Val {
     const NULL: Val = Val::NULL;
     static NONE: Val = NULL;
     arguments.get(index).unwrap_or(&NONE)

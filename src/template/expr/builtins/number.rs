@@ -162,12 +162,23 @@ fn extreme(
     worse: Ordering,
     budget: &mut Budget<'_>,
 ) -> Result<Val, Reason> {
+    // A lone argument that is no number has no rival.
+    if let [only] = args
+        && only.list_len().is_none()
+    {
+        return Ok(only.clone());
+    }
     let mut best: Option<Val> = None;
     for value in args {
         let candidate = match value.items() {
             Some(items) => {
                 budget.step(items.len() + 1)?;
-                extreme(name, &items, worse, budget)?
+                match items.as_slice() {
+                    [only] if only.list_len().is_none() && only.number().is_none() => {
+                        return Err(invalid(name, only.go_type()));
+                    }
+                    items => extreme(name, items, worse, budget)?,
+                }
             }
             None if value.number().is_some() => value.clone(),
             None => return Err(invalid(name, value.go_type())),

@@ -6,6 +6,7 @@
 
 mod layout;
 mod methods;
+mod tzif;
 mod zone;
 
 use std::cmp::Ordering;
