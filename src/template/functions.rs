@@ -10,14 +10,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::engines::{self, Template};
 use super::env::{Env, Function, Functions};
 use super::expr::Cache;
 use super::{expand, path};
+use crate::model::resource::Engine;
 use crate::model::{Value, json};
-
-/// Renders a jet template: body, left and right delimiter. The engine is wired in here.
-const JET: fn(&Env, &str, [&str; 2]) -> Result<String, String> =
-    |_, _, _| Err("jet function not available".into());
 
 /// How deep templates may include templates.
 const MAX_INCLUDES: u32 = 10;
@@ -189,7 +187,21 @@ fn jet(args: &[Value], env: &Env) -> Result<Value, String> {
         true => read(&body, env)?,
         false => body.as_ref().to_owned(),
     };
-    JET(env, &source, [left.as_ref(), right.as_ref()]).map(Value::from)
+    let template = Template {
+        engine: Engine::Jet,
+        name: if body.ends_with(".jet") {
+            &body
+        } else {
+            "input"
+        },
+        text: source.as_bytes(),
+        left: &left,
+        right: &right,
+    };
+    let rendered = engines::render(template, env).map_err(|err| err.to_string())?;
+    String::from_utf8(rendered)
+        .map(Value::from)
+        .map_err(|_| format!("template {} did not render to text", template.name))
 }
 
 fn kv_get(args: &[Value], env: &Env) -> Result<Value, String> {

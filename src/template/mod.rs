@@ -5,6 +5,7 @@
 //!
 //! [`Value`]: crate::model::Value
 
+pub mod engines;
 pub mod env;
 pub mod expand;
 pub mod expr;

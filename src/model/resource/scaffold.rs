@@ -48,7 +48,8 @@ impl Engine {
         }
     }
 
-    fn delimiters(self) -> (&'static str, &'static str) {
+    /// Returns the delimiters the engine has unless others are given.
+    pub fn delimiters(self) -> (&'static str, &'static str) {
         match self {
             Self::Go | Self::Jinja => ("{{", "}}"),
             Self::Jet => ("[[", "]]"),

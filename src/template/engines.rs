@@ -1,0 +1,167 @@
+//! Whole templates: one door to the three engines, with the variables and functions all share.
+//!
+//! Facts are gathered for a template only if its text could name them.
+
+use super::env::{Env, Functions};
+use super::functions::{functions, prometheus_file_sd};
+use super::{go, jet, jinja};
+use crate::model::Value;
+use crate::model::resource::Engine;
+use crate::model::value::Map;
+
+/// A template to render.
+#[derive(Clone, Copy, Debug)]
+pub struct Template<'a> {
+    pub engine: Engine,
+    /// What errors call it.
+    pub name: &'a str,
+    pub text: &'a [u8],
+    /// Empty delimiters are the engine's own.
+    pub left: &'a str,
+    pub right: &'a str,
+}
+
+/// Why a template can't be rendered; the text names it and the place.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct RenderError(pub String);
+
+/// Renders a template with everything an environment offers.
+pub fn render(template: Template<'_>, env: &Env) -> Result<Vec<u8>, RenderError> {
+    let mut shared = functions(env);
+    shared.insert(
+        "PrometheusFileSD",
+        std::sync::Arc::new(|args| {
+            let entries = args.first().cloned().unwrap_or_default();
+            prometheus_file_sd(&entries).map(Value::from)
+        }),
+    );
+    render_with(template, &variables(template.text, env), &shared, env)
+}
+
+/// Renders a template with these variables and functions.
+pub fn render_with(
+    template: Template<'_>,
+    variables: &Map,
+    functions: &Functions,
+    env: &Env,
+) -> Result<Vec<u8>, RenderError> {
+    let wrong = |err: &dyn std::fmt::Display| RenderError(err.to_string());
+    let Template {
+        name, left, right, ..
+    } = template;
+    if template.engine == Engine::Jet {
+        let (default_left, default_right) = template.engine.delimiters();
+        let options = jet::Options {
+            name: name.into(),
+            left: or(left, default_left).into(),
+            right: or(right, default_right).into(),
+            loader: None,
+        };
+        let context = context(variables, env);
+        return jet::render(template.text, &options, variables, &context, functions)
+            .map_err(|err| wrong(&err));
+    }
+    let text = std::str::from_utf8(template.text)
+        .map_err(|_| RenderError(format!("template {name} is not UTF-8 text")))?;
+    let root = Value::from(variables.clone());
+    let rendered = match template.engine {
+        Engine::Go => {
+            let options = go::Options { name, left, right };
+            go::render(text, &options, &root, functions).map_err(|err| wrong(&err))
+        }
+        Engine::Jinja | Engine::Jet => {
+            let options = jinja::Options { name, left, right };
+            jinja::render(text, &options, &root, functions).map_err(|err| wrong(&err))
+        }
+    };
+    rendered.map(String::into_bytes)
+}
+
+fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
+    if text.is_empty() { default } else { text }
+}
+
+/// Returns the variables templates see, in both spellings.
+pub fn variables(text: &[u8], env: &Env) -> Map {
+    let facts = if text.windows(4).any(|window| window == b"acts") {
+        env.facts.all()
+    } else {
+        Value::empty_map()
+    };
+    [
+        ("facts", facts.clone()),
+        ("Facts", facts),
+        ("data", env.data.clone()),
+        ("Data", env.data.clone()),
+        ("environ", env.environ.clone()),
+        ("Environ", env.environ.clone()),
+    ]
+    .map(|(name, value)| (name.into(), value))
+    .into()
+}
+
+/// Returns what `.` is in a Jet template.
+fn context(variables: &Map, env: &Env) -> Value {
+    let get = |name: &str| variables.get(name).cloned().unwrap_or_default();
+    [
+        ("Facts", get("Facts")),
+        ("Data", get("Data")),
+        ("Environ", get("Environ")),
+        (
+            "WorkingDir",
+            Value::from(env.working_dir.to_string_lossy().into_owned()),
+        ),
+    ]
+    .into_iter()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(engine: Engine, text: &str) -> String {
+        let env = Env {
+            data: [("port", Value::from(80_i64))].into_iter().collect(),
+            ..Env::default()
+        };
+        let template = Template {
+            engine,
+            name: "input",
+            text: text.as_bytes(),
+            left: "",
+            right: "",
+        };
+        String::from_utf8(render(template, &env).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_engine_sees_the_same_data_and_functions() {
+        for (engine, text) in [
+            (Engine::Jet, "[[ data.port ]] [[ lookup(\"data.port\") ]]"),
+            (Engine::Go, "{{ .data.port }} {{ lookup \"data.port\" }}"),
+            (Engine::Jinja, "{{ data.port }} {{ lookup('data.port') }}"),
+        ] {
+            assert_eq!(rendered(engine, text), "80 80", "{text}");
+        }
+    }
+
+    #[test]
+    fn facts_are_only_gathered_for_a_template_that_could_name_them() {
+        let env = Env {
+            facts: super::super::env::Facts::Lazy(std::sync::Arc::new(|_| {
+                [("host", Value::from("gathered"))].into_iter().collect()
+            })),
+            ..Env::default()
+        };
+        assert_eq!(
+            variables(b"[[ data.x ]]", &env).get("facts"),
+            Some(&Value::empty_map())
+        );
+        assert_ne!(
+            variables(b"[[ facts.x ]]", &env).get("facts"),
+            Some(&Value::empty_map())
+        );
+    }
+}
