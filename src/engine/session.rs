@@ -223,15 +223,11 @@ pub struct EventIds {
 impl EventIds {
     /// Returns the next id.
     pub fn next(&mut self, now: DateTime<Utc>) -> EventId {
-        let random = random();
         let (time, payload) = match self.last {
             // The same second, or a clock set back: step on from the last id.
-            Some((time, payload)) if now.timestamp() <= time.timestamp() => {
-                let step = u128::from(random as u64).saturating_add(1);
-                (time, payload.saturating_add(step))
-            }
+            Some((time, payload)) if now.timestamp() <= time.timestamp() => (time, payload + 1),
             // The top bit stays free, so that steps never run out.
-            _ => (now, random >> 1),
+            _ => (now, random() >> 1),
         };
         self.last = Some((time, payload));
         EventId::new(time, payload)

@@ -255,7 +255,7 @@ impl Builder {
 /// map's own.
 fn pairs(items: Vec<Node>) -> Result<Vec<(Node, Node)>, DocumentError> {
     let mut own: Vec<(Node, Node)> = Vec::with_capacity(items.len() / 2);
-    let mut seen: HashSet<Arc<str>> = HashSet::with_capacity(items.len() / 2);
+    let mut seen = Keys::with_capacity(items.len() / 2);
     let mut merged: Vec<Node> = Vec::new();
     let mut items = items.into_iter();
     while let (Some(key), Some(value)) = (items.next(), items.next()) {
@@ -286,6 +286,39 @@ fn pairs(items: Vec<Node>) -> Result<Vec<(Node, Node)>, DocumentError> {
         }
     }
     Ok(own)
+}
+
+/// The keys of a map so far. Nearly all maps are small, and there a list is quicker than a set.
+enum Keys {
+    Few(Vec<Arc<str>>),
+    Many(HashSet<Arc<str>>),
+}
+
+impl Keys {
+    const FEW: usize = 16;
+
+    fn with_capacity(keys: usize) -> Self {
+        if keys <= Self::FEW {
+            Self::Few(Vec::with_capacity(keys))
+        } else {
+            Self::Many(HashSet::with_capacity(keys))
+        }
+    }
+
+    /// Adds a key; reports whether it is new.
+    fn insert(&mut self, key: Arc<str>) -> bool {
+        match self {
+            Self::Many(set) => set.insert(key),
+            Self::Few(list) if list.contains(&key) => false,
+            Self::Few(list) => {
+                list.push(key);
+                if list.len() > Self::FEW {
+                    *self = Self::Many(list.drain(..).collect());
+                }
+                true
+            }
+        }
+    }
 }
 
 impl Node {

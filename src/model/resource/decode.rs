@@ -4,8 +4,6 @@
 //! An unknown property is an error that names the nearest valid one. An entry without a value is
 //! an entry without own properties; its defaults stay.
 
-use std::collections::HashMap;
-
 use super::{Common, Control, Properties, Resource};
 use crate::model::document::{DocumentError, Mark, Node, field_names, from_entries, unknown_name};
 use crate::model::id::TypeName;
@@ -140,7 +138,7 @@ fn decode(
     let own_names = own_names(type_name);
     let mut common: Vec<&Entry> = Vec::with_capacity(own.len());
     let mut special: Vec<&Entry> = Vec::with_capacity(own.len());
-    let mut given: HashMap<&str, bool> = HashMap::with_capacity(own.len());
+    let mut given: Vec<(&str, bool)> = Vec::with_capacity(own.len());
     for (entries, are_defaults) in [(own, false), (defaults, true)] {
         for entry in entries {
             let (key, value) = entry;
@@ -156,14 +154,14 @@ fn decode(
             };
             let is_null = value.is_null();
             if are_defaults {
-                let taken = given
-                    .get(property)
-                    .is_some_and(|is_null| !is_null || CLEARED_BY_NULL.contains(&property));
+                let taken = given.iter().any(|(name, is_null)| {
+                    *name == property && (!is_null || CLEARED_BY_NULL.contains(name))
+                });
                 if taken || is_null {
                     continue;
                 }
             } else {
-                given.insert(property, is_null);
+                given.push((property, is_null));
                 if is_null {
                     continue;
                 }
@@ -172,7 +170,9 @@ fn decode(
         }
     }
     let mut common: Common = from_entries(common.into_iter())?;
-    if let (Some(control), Some(false)) = (&mut common.control, given.get("control")) {
+    if let Some(control) = &mut common.control
+        && given.contains(&("control", false))
+    {
         fill_control(control, defaults)?;
     }
     if let Some(name) = name {
