@@ -13,7 +13,7 @@ use crate::template::Env;
 const MAX_ITEMS: usize = 1_000_000;
 
 /// How many bytes of text one run may build.
-const MAX_TEXT: usize = 64 << 20;
+const MAX_TEXT: usize = 16 << 20;
 
 /// How many items loops, comparisons and conversions may touch in one run.
 const MAX_STEPS: usize = 5_000_000;

@@ -166,7 +166,7 @@ impl Val {
             Self::List(_) => "array",
             Self::Time(_) => "time.Time",
             Self::Duration(_) => "time.Duration",
-            Self::Zone(_) => "unknown",
+            Self::Zone(_) => "time.Location",
             Self::Month(_) => "time.Month",
             Self::Weekday(_) => "time.Weekday",
         }

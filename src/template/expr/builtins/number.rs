@@ -96,6 +96,7 @@ fn aggregate(name: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
     for kind in kinds {
         match kind {
             Kind::Int | Kind::Float => {}
+            Kind::Duration if matches!(name, "max" | "min") => {}
             Kind::Unknown | Kind::Any | Kind::List(_) => return Ok(Kind::Unknown),
             other => return Err(invalid(name, &kind_name(*other))),
         }
@@ -180,7 +181,7 @@ fn extreme(
                     items => extreme(name, items, worse, budget)?,
                 }
             }
-            None if value.number().is_some() => value.clone(),
+            None if value.number().is_some() || matches!(value, Val::Duration(_)) => value.clone(),
             None => return Err(invalid(name, value.go_type())),
         };
         if candidate.is_null() {
