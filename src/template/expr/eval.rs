@@ -171,17 +171,22 @@ impl<'a> Machine<'a> {
         let at = self.node(id).at;
         let fail = |reason| Fault::at(at, reason);
         match op {
-            // The right side is not checked: it is the value.
+            // The right side is not checked: it is the value. A literal there leaves the left one
+            // unchecked too, so that null counts as false in `x || false`.
             Binary::And => {
-                return match left.bool().map_err(fail)? {
-                    true => self.eval(right),
-                    false => Ok(left),
+                return match self.literal(right) {
+                    Some(true) => Ok(left),
+                    Some(false) => Ok(false.into()),
+                    None if left.bool().map_err(fail)? => self.eval(right),
+                    None => Ok(left),
                 };
             }
             Binary::Or => {
-                return match left.bool().map_err(fail)? {
-                    true => Ok(left),
-                    false => self.eval(right),
+                return match self.literal(right) {
+                    Some(true) => Ok(true.into()),
+                    Some(false) => Ok(left),
+                    None if left.bool().map_err(fail)? => Ok(left),
+                    None => self.eval(right),
                 };
             }
             Binary::Coalesce => {
@@ -217,6 +222,14 @@ impl<'a> Machine<'a> {
             _ => ops::compare(op, &left, &right),
         }
         .map_err(fail)
+    }
+
+    /// Returns the truth value of a node that is a literal.
+    fn literal(&self, id: Id) -> Option<bool> {
+        match self.node(id).kind {
+            NodeKind::Bool(value) => Some(value),
+            _ => None,
+        }
     }
 
     fn matches(&mut self, text: &Val, pattern: &Val) -> Result<Val, Reason> {

@@ -172,6 +172,9 @@ fn sort(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
             }
         },
     };
+    if argument(args, 0).is_null() {
+        return Val::list(Vec::new());
+    }
     let items = items("sort", args, budget)?;
     let pairs = items.into_iter().map(|item| (item.clone(), item)).collect();
     Val::list(sorted_by(pairs, descending)?)
