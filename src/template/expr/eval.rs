@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use regex::Regex;
 
 use super::ast::{Binary, Each, Id, Node, NodeKind, Tree, Unary};
+use super::budget::Budget;
 use super::check::compile_pattern;
 use super::each::Loop;
 use super::error::Fault;
 use super::lexer::Text;
-use super::val::{Budget, Key, Reason, Val, count};
+use super::val::{Key, Reason, Val, count};
 use super::{Cache, Extras};
 use super::{ops, time};
 use crate::model::Value;
@@ -132,7 +133,7 @@ impl<'a> Machine<'a> {
         }
         match name.as_ref() {
             "Facts" => Ok(Val::Facts),
-            "Data" => Ok(Val::Plain(self.budget.env.data.clone())),
+            "Data" => Ok(Val::Plain(self.budget.data())),
             "Environ" => Ok(Val::Environ),
             "$env" => Ok(Val::Env),
             _ => Err(Fault::at(

@@ -3,10 +3,11 @@
 use super::{
     Builtin, INT, Overload, TEXT, argument, checked, kind_name, only, overloads, wrong_number,
 };
+use crate::template::expr::budget::Budget;
 use crate::template::expr::each::sorted_by;
 use crate::template::expr::kind::Kind;
 use crate::template::expr::ops;
-use crate::template::expr::val::{Budget, Reason, Val};
+use crate::template::expr::val::{Reason, Val};
 
 const LIST: Kind = Kind::LIST;
 

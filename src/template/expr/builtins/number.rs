@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use super::{Builtin, INT, Overload, argument, checked, kind_name, only, overloads, wrong_number};
 use crate::model::Value;
+use crate::template::expr::budget::Budget;
 use crate::template::expr::kind::Kind;
 use crate::template::expr::ops;
-use crate::template::expr::val::{Budget, Number, Reason, Val};
+use crate::template::expr::val::{Number, Reason, Val};
 
 pub(super) static BUILTINS: &[Builtin] = &[
     checked("abs", |kinds| numeric("abs", kinds, None), abs),

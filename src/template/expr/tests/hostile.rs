@@ -74,6 +74,16 @@ fn the_deepest_expression_allowed_fits_the_stack() {
     }
 }
 
+#[test]
+fn the_deepest_value_allowed_can_be_printed_compared_and_dropped() {
+    let deep = "reduce(1..499, [#acc], 1)";
+    assert_eq!(print(deep).len(), 999);
+    assert_eq!(print(&format!("{deep} == {deep}")), "true");
+    assert_eq!(print(&format!("len(toJSON({deep})) > 999")), "true");
+    assert_eq!(print(&format!("flatten({deep})")), "[1]");
+    assert_eq!(print(&format!("max({deep})")), "1");
+}
+
 proptest! {
     #[test]
     fn no_text_makes_the_language_panic(code in "\\PC{0,60}") {

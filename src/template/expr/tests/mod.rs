@@ -288,3 +288,21 @@ fn a_cache_compiles_each_expression_once() {
     assert!(Arc::ptr_eq(&first.0, &second.0));
     assert!(!Arc::ptr_eq(&first.0, &other.0));
 }
+
+#[test]
+fn an_environment_without_data_has_nothing_of_any_name() {
+    for (code, expected) in [
+        ("Data.x", "<nil>"),
+        ("Data?.x ?? 1", "1"),
+        ("keys(Data)", "[]"),
+        ("Environ.X", ""),
+        ("keys(Facts)", "[]"),
+    ] {
+        let env = Env {
+            facts: Facts::Known(Value::Null),
+            ..Env::default()
+        };
+        let found = compile(code, Expect::Any).unwrap().run(&env).unwrap();
+        assert_eq!(found.to_string(), expected, "{code}");
+    }
+}
