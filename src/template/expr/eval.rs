@@ -10,10 +10,10 @@ use regex::Regex;
 
 use super::ast::{Binary, Each, Id, Node, NodeKind, Tree, Unary};
 use super::budget::Budget;
-use super::check::compile_pattern;
 use super::each::Loop;
 use super::error::Fault;
 use super::lexer::Text;
+use super::pattern;
 use super::val::{Key, Reason, Val, count};
 use super::{Cache, Extras};
 use super::{ops, time};
@@ -241,7 +241,7 @@ impl<'a> Machine<'a> {
         if let Some(compiled) = self.compiled.get(pattern) {
             return matches(compiled, text);
         }
-        let compiled = compile_pattern(pattern)?;
+        let compiled = pattern::compile(pattern)?;
         let result = matches(&compiled, text);
         if self.compiled.len() < MAX_PATTERNS {
             self.compiled.insert(pattern.clone(), compiled);

@@ -20,6 +20,7 @@ mod kind;
 mod lexer;
 mod ops;
 mod parser;
+mod pattern;
 mod time;
 mod val;
 
