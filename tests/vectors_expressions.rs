@@ -218,7 +218,7 @@ fn environment(input: &Value) -> Env {
         facts: Facts::Known(part("facts")),
         data: part("data"),
         environ: part("environ"),
-        working_dir: "/work".into(),
+        working_dir: "/manifest".into(),
         restricted: is("restricted"),
         default_on_missing: is("default_on_missing"),
         ..Env::default()
@@ -228,7 +228,7 @@ fn environment(input: &Value) -> Env {
         .and_then(Value::as_map)
         .into_iter()
         .flatten()
-        .map(|(name, body)| (Path::new("/work").join(&**name), body.to_string()))
+        .map(|(name, body)| (Path::new("/manifest").join(&**name), body.to_string()))
         .collect();
     env.read_file = Some(Arc::new(move |path| {
         files

@@ -13,7 +13,7 @@ use crate::template::Env;
 const MAX_ITEMS: usize = 1_000_000;
 
 /// How many bytes of text one run may build.
-const MAX_TEXT: usize = 64 << 20;
+const MAX_TEXT: usize = 16 << 20;
 
 /// How many items loops, comparisons and conversions may touch in one run.
 const MAX_STEPS: usize = 5_000_000;
@@ -67,7 +67,7 @@ impl<'a> Budget<'a> {
     pub(super) fn print(&mut self, value: &Val) -> Result<String, Reason> {
         let value = match value {
             Val::Facts => &Val::Plain(self.facts()),
-            Val::Environ => &Val::Plain(self.env.environ.clone()),
+            Val::Environ => &Val::Plain(self.environ()),
             Val::Env => &Val::Plain(self.whole()),
             other => other,
         };
@@ -82,18 +82,34 @@ impl<'a> Budget<'a> {
 
     /// Returns all facts, gathering those that are not known yet.
     pub(super) fn facts(&self) -> Value {
-        self.env.facts.all()
+        map(self.env.facts.all())
+    }
+
+    pub(super) fn data(&self) -> Value {
+        map(self.env.data.clone())
+    }
+
+    pub(super) fn environ(&self) -> Value {
+        map(self.env.environ.clone())
     }
 
     /// Returns what `$env` stands for.
     pub(super) fn whole(&self) -> Value {
         [
             ("Facts", self.facts()),
-            ("Data", self.env.data.clone()),
-            ("Environ", self.env.environ.clone()),
+            ("Data", self.data()),
+            ("Environ", self.environ()),
         ]
         .into_iter()
         .collect()
+    }
+}
+
+/// An environment without data has none of any name, which is no error.
+fn map(value: Value) -> Value {
+    match value {
+        Value::Null => Value::empty_map(),
+        other => other,
     }
 }
 

@@ -13,8 +13,8 @@ use super::error::Fault;
 use super::fit::{member_of, mismatched, result_of};
 use super::kind::{Item, Kind};
 use super::lexer::Text;
+use super::pattern;
 use super::time::{self, Receiver};
-use super::val::Reason;
 
 /// The names an expression may use beside built-ins and its own variables.
 pub(super) struct Names<'a> {
@@ -192,7 +192,7 @@ impl<'a> Checker<'a> {
         if op == Binary::Matches
             && let Some(pattern) = self.tree.text(right_id)
         {
-            let pattern = compile_pattern(pattern).map_err(|reason| Fault::at(at, reason))?;
+            let pattern = pattern::compile(pattern).map_err(|reason| Fault::at(at, reason))?;
             self.patterns.insert(id, pattern);
         }
         if op == Binary::In {
@@ -573,14 +573,4 @@ fn receiver(kind: Kind) -> Option<Receiver> {
         Kind::Zone => Some(Receiver::Zone),
         _ => None,
     }
-}
-
-/// Compiles a pattern of `matches`.
-pub(super) fn compile_pattern(pattern: &str) -> Result<Regex, Reason> {
-    Regex::new(pattern).map_err(|err| {
-        let text = err.to_string();
-        let reason = text.lines().last().unwrap_or_default();
-        let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-        format!("error parsing regexp: {reason}: `{pattern}`")
-    })
 }

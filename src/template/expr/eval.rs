@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use regex::Regex;
 
 use super::ast::{Binary, Each, Id, Node, NodeKind, Tree, Unary};
-use super::check::compile_pattern;
+use super::budget::Budget;
 use super::each::Loop;
 use super::error::Fault;
 use super::lexer::Text;
-use super::val::{Budget, Key, Reason, Val, count};
+use super::pattern;
+use super::val::{Key, Reason, Val, count};
 use super::{Cache, Extras};
 use super::{ops, time};
 use crate::model::Value;
@@ -132,7 +133,7 @@ impl<'a> Machine<'a> {
         }
         match name.as_ref() {
             "Facts" => Ok(Val::Facts),
-            "Data" => Ok(Val::Plain(self.budget.env.data.clone())),
+            "Data" => Ok(Val::Plain(self.budget.data())),
             "Environ" => Ok(Val::Environ),
             "$env" => Ok(Val::Env),
             _ => Err(Fault::at(
@@ -171,17 +172,22 @@ impl<'a> Machine<'a> {
         let at = self.node(id).at;
         let fail = |reason| Fault::at(at, reason);
         match op {
-            // The right side is not checked: it is the value.
+            // The right side is not checked: it is the value. A literal there leaves the left one
+            // unchecked too, so that null counts as false in `x || false`.
             Binary::And => {
-                return match left.bool().map_err(fail)? {
-                    true => self.eval(right),
-                    false => Ok(left),
+                return match self.literal(right) {
+                    Some(true) => Ok(left),
+                    Some(false) => Ok(false.into()),
+                    None if left.bool().map_err(fail)? => self.eval(right),
+                    None => Ok(left),
                 };
             }
             Binary::Or => {
-                return match left.bool().map_err(fail)? {
-                    true => Ok(left),
-                    false => self.eval(right),
+                return match self.literal(right) {
+                    Some(true) => Ok(true.into()),
+                    Some(false) => Ok(left),
+                    None if left.bool().map_err(fail)? => Ok(left),
+                    None => self.eval(right),
                 };
             }
             Binary::Coalesce => {
@@ -219,6 +225,14 @@ impl<'a> Machine<'a> {
         .map_err(fail)
     }
 
+    /// Returns the truth value of a node that is a literal.
+    fn literal(&self, id: Id) -> Option<bool> {
+        match self.node(id).kind {
+            NodeKind::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
     fn matches(&mut self, text: &Val, pattern: &Val) -> Result<Val, Reason> {
         if text.is_null() || pattern.is_null() {
             return Ok(false.into());
@@ -227,7 +241,7 @@ impl<'a> Machine<'a> {
         if let Some(compiled) = self.compiled.get(pattern) {
             return matches(compiled, text);
         }
-        let compiled = compile_pattern(pattern)?;
+        let compiled = pattern::compile(pattern)?;
         let result = matches(&compiled, text);
         if self.compiled.len() < MAX_PATTERNS {
             self.compiled.insert(pattern.clone(), compiled);

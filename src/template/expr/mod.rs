@@ -20,6 +20,7 @@ mod kind;
 mod lexer;
 mod ops;
 mod parser;
+mod pattern;
 mod time;
 mod val;
 
@@ -33,11 +34,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use regex::Regex;
 
 use self::ast::{Id, Tree};
+use self::budget::Budget;
 use self::check::Names;
 use self::error::Fault;
 use self::eval::Machine;
 use self::kind::{Item, Kind};
-use self::val::{Budget, Val};
+use self::val::Val;
 use crate::model::Value;
 use crate::template::env::Functions;
 use crate::template::{Env, functions};

@@ -6,8 +6,9 @@
 use std::cmp::Ordering;
 
 use super::ast::Binary;
+use super::budget::Budget;
 use super::time;
-use super::val::{Budget, Key, Number, Reason, Val};
+use super::val::{Key, Number, Reason, Val};
 use crate::model::Value;
 
 /// Tells whether two values are equal. Different kinds are not; numbers compare by value.
@@ -74,7 +75,7 @@ pub(super) fn entries(value: &Val, budget: &Budget<'_>) -> Option<Vec<(Key, Val)
         Val::Fact(value) => of_map(value, Val::Fact),
         Val::Plain(value) => of_map(value, Val::Plain),
         Val::Facts => of_map(&budget.facts(), Val::Fact),
-        Val::Environ => of_map(&budget.env.environ, Val::Plain),
+        Val::Environ => of_map(&budget.environ(), Val::Plain),
         _ => None,
     }
 }
@@ -330,7 +331,7 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
                 .unwrap_or_else(|| "".into()),
         )),
         (Val::Env, Some("Facts")) => Ok(Val::Facts),
-        (Val::Env, Some("Data")) => Ok(Val::Plain(budget.env.data.clone())),
+        (Val::Env, Some("Data")) => Ok(Val::Plain(budget.data())),
         (Val::Env, Some("Environ")) => Ok(Val::Environ),
         (Val::Fact(Value::Map(map)), Some(name)) => Ok(map
             .get(name)

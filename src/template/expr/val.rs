@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use super::budget::Budget;
 use super::time::{Month, Time, Weekday, Zone, duration_text};
 use crate::model::Value;
 use crate::model::value::{Map, go_float};
@@ -166,7 +167,7 @@ impl Val {
             Self::List(_) => "array",
             Self::Time(_) => "time.Time",
             Self::Duration(_) => "time.Duration",
-            Self::Zone(_) => "unknown",
+            Self::Zone(_) => "time.Location",
             Self::Month(_) => "time.Month",
             Self::Weekday(_) => "time.Weekday",
         }
@@ -258,7 +259,7 @@ impl Val {
         match self {
             Self::Plain(value) | Self::Fact(value) => Ok(value),
             Self::Facts => Ok(budget.facts()),
-            Self::Environ => Ok(budget.env.environ.clone()),
+            Self::Environ => Ok(budget.environ()),
             Self::Env => Ok(budget.whole()),
             Self::Time(time) => Ok(time.to_string().into()),
             Self::Duration(nanos) => Ok(duration_text(nanos).into()),
@@ -454,5 +455,3 @@ impl From<String> for Val {
 pub(super) fn count(len: usize) -> Val {
     Val::from(i64::try_from(len).unwrap_or(i64::MAX))
 }
-
-pub(super) use super::budget::Budget;

@@ -3,10 +3,11 @@
 use super::{
     Builtin, INT, Overload, TEXT, argument, checked, kind_name, only, overloads, wrong_number,
 };
+use crate::template::expr::budget::Budget;
 use crate::template::expr::each::sorted_by;
 use crate::template::expr::kind::Kind;
 use crate::template::expr::ops;
-use crate::template::expr::val::{Budget, Reason, Val};
+use crate::template::expr::val::{Reason, Val};
 
 const LIST: Kind = Kind::LIST;
 
@@ -172,6 +173,9 @@ fn sort(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
             }
         },
     };
+    if argument(args, 0).is_null() {
+        return Val::list(Vec::new());
+    }
     let items = items("sort", args, budget)?;
     let pairs = items.into_iter().map(|item| (item.clone(), item)).collect();
     Val::list(sorted_by(pairs, descending)?)

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Builtin, argument, checked, kind_name, only, wrong_number};
+use crate::template::expr::budget::Budget;
 use crate::template::expr::kind::{Item, Kind};
 use crate::template::expr::ops;
-use crate::template::expr::val::{Budget, Key, Reason, Val};
+use crate::template::expr::val::{Key, Reason, Val};
 
 pub(super) static BUILTINS: &[Builtin] = &[
     checked("get", get_kind, get),

@@ -9,8 +9,9 @@ mod number;
 mod text;
 mod when;
 
+use super::budget::Budget;
 use super::kind::{Item, Kind};
-use super::val::{Budget, Reason, Val};
+use super::val::{Reason, Val};
 
 /// A built-in function.
 #[derive(Debug)]

@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use super::{Builtin, INT, Overload, argument, checked, kind_name, only, overloads, wrong_number};
 use crate::model::Value;
+use crate::template::expr::budget::Budget;
 use crate::template::expr::kind::Kind;
 use crate::template::expr::ops;
-use crate::template::expr::val::{Budget, Number, Reason, Val};
+use crate::template::expr::val::{Number, Reason, Val};
 
 pub(super) static BUILTINS: &[Builtin] = &[
     checked("abs", |kinds| numeric("abs", kinds, None), abs),
@@ -96,6 +97,7 @@ fn aggregate(name: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
     for kind in kinds {
         match kind {
             Kind::Int | Kind::Float => {}
+            Kind::Duration if matches!(name, "max" | "min") => {}
             Kind::Unknown | Kind::Any | Kind::List(_) => return Ok(Kind::Unknown),
             other => return Err(invalid(name, &kind_name(*other))),
         }
@@ -180,7 +182,7 @@ fn extreme(
                     items => extreme(name, items, worse, budget)?,
                 }
             }
-            None if value.number().is_some() => value.clone(),
+            None if value.number().is_some() || matches!(value, Val::Duration(_)) => value.clone(),
             None => return Err(invalid(name, value.go_type())),
         };
         if candidate.is_null() {

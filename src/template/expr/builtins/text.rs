@@ -5,9 +5,10 @@ use base64::{DecodeError, Engine};
 
 use super::{Builtin, INT, Overload, TEXT, TEXTS, argument, checked, kind_name, only, overloads};
 use crate::model::{Value, json};
+use crate::template::expr::budget::Budget;
 use crate::template::expr::kind::Kind;
 use crate::template::expr::ops;
-use crate::template::expr::val::{Budget, MEMORY, Reason, Val, count};
+use crate::template::expr::val::{MEMORY, Reason, Val, count};
 
 pub(super) static BUILTINS: &[Builtin] = &[
     checked("len", len_kind, len),

@@ -1,9 +1,10 @@
 //! Built-ins that make dates, durations and zones.
 
 use super::{Builtin, Overload, TEXT, argument, checked, overloads, wrong_number};
+use crate::template::expr::budget::Budget;
 use crate::template::expr::kind::Kind;
 use crate::template::expr::time::{self, Time, Zone};
-use crate::template::expr::val::{Budget, Reason, Val};
+use crate::template::expr::val::{Reason, Val};
 
 pub(super) static BUILTINS: &[Builtin] = &[
     checked("now", now_kind, |args, _| {

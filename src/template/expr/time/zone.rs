@@ -76,18 +76,10 @@ impl Zone {
 
     /// Returns the offset at the instant when clocks show `local`.
     pub(super) fn offset_of_local(&self, local: NaiveDateTime) -> i32 {
-        let at = |offset: i32| {
-            let delta = TimeDelta::seconds(offset.into());
-            let utc = local.checked_sub_signed(delta).unwrap_or(local);
-            self.at(utc).0
-        };
-        // Around a change of clocks the first guess may be of the other side.
         let guess = self.at(local).0;
-        let found = at(guess);
-        match found == guess || at(found) == found {
-            true => found,
-            false => guess,
-        }
+        // Around a change of clocks the first guess may be of the other side.
+        let delta = TimeDelta::seconds(guess.into());
+        self.at(local.checked_sub_signed(delta).unwrap_or(local)).0
     }
 }
 

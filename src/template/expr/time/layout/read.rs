@@ -330,9 +330,14 @@ impl Found {
             _ => self.hour,
         };
         let time = NaiveTime::from_hms_nano_opt(hour, self.minute, self.second, self.nanos)?;
-        Time::at(
-            date.and_time(time),
-            self.zone.unwrap_or_else(|| default.clone()),
-        )
+        let local = date.and_time(time);
+        if let Some(Zone::Fixed(0, name)) = &self.zone
+            && let Some(time) = Time::at(local, default.clone())
+            && time.zone.at(time.utc).1 == *name
+        {
+            // The abbreviation is one the wanted zone itself uses.
+            return Some(time);
+        }
+        Time::at(local, self.zone.unwrap_or_else(|| default.clone()))
     }
 }
