@@ -1,6 +1,6 @@
 //! `ccm apply`: a manifest, run once.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::environment::{FactArgs, environment};
 use super::output::{Console, Report, to_millis};
@@ -10,6 +10,7 @@ use crate::manifest::{self, Manifest};
 use crate::model::event::TransactionEvent;
 use crate::model::{json, text, yaml};
 use crate::system::{Accounts, Clock, SystemClock, SystemRunner, files};
+use crate::template::Env;
 use crate::template::expr::Cache;
 
 /// The largest manifest that is read.
@@ -78,15 +79,13 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
             "cannot set healthcheck only and noop mode at the same time",
         ));
     }
-    let file = local_file(&args.manifest)?;
-    let env = environment(&directory_of(&file), !args.no_read_env, &args.facts)?;
+    let Loaded { env, manifest } = load(&args.manifest, &args.facts, !args.no_read_env)?;
     let mode = Mode {
         noop: args.noop,
         health_check_only: args.monitor_only,
         diff: args.diff,
     };
-    let mut scope = Scope::new(env, mode);
-    let manifest = load(&file, &args.manifest, &mut scope)?;
+    let scope = Scope::new(env, mode);
     if args.render {
         let document = manifest.render().map_err(CliError::failed)?;
         console.print(&format!("{}\n", yaml::print(&document)));
@@ -107,9 +106,20 @@ fn local_file(source: &str) -> Result<PathBuf, CliError> {
     std::path::absolute(source).map_err(CliError::usage)
 }
 
-fn load(file: &Path, shown: &str, scope: &mut Scope) -> Result<Manifest, CliError> {
-    let text = files::read_to_string(file, MAX_MANIFEST_BYTES).map_err(CliError::usage)?;
-    manifest::load(&text, shown, None, &mut scope.env, &Cache::default()).map_err(CliError::usage)
+/// A manifest, and what its templates see.
+pub(super) struct Loaded {
+    pub(super) env: Env,
+    pub(super) manifest: Manifest,
+}
+
+/// Reads a manifest with the facts and variables of this host.
+pub(super) fn load(source: &str, facts: &FactArgs, read_env: bool) -> Result<Loaded, CliError> {
+    let file = local_file(source)?;
+    let mut env = environment(&directory_of(&file), read_env, facts)?;
+    let text = files::read_to_string(&file, MAX_MANIFEST_BYTES).map_err(CliError::usage)?;
+    let manifest = manifest::load(&text, source, None, &mut env, &Cache::default())
+        .map_err(CliError::usage)?;
+    Ok(Loaded { env, manifest })
 }
 
 fn execute(

@@ -9,6 +9,8 @@ mod facts;
 mod output;
 mod session;
 mod status;
+mod template;
+mod validate;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -42,6 +44,8 @@ enum Command {
     Status(status::Args),
     Session(session::Args),
     Facts(facts::Args),
+    Template(template::Args),
+    Validate(validate::Args),
 }
 
 /// What a command found out, for the exit code.
@@ -90,6 +94,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Status(args) => status::run(&args, &mut console),
         Command::Session(args) => session::run(args, &mut console),
         Command::Facts(args) => facts::run(&args, &mut console),
+        Command::Template(args) => template::run(&args, &mut console),
+        Command::Validate(args) => validate::run(&args, &mut console),
     };
     match result {
         Ok(verdict) => ExitCode::from(verdict.code()),

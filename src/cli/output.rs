@@ -58,8 +58,14 @@ impl Console {
 
     /// Prints text as it is, on standard output.
     pub(super) fn print(&self, text: &str) {
+        self.print_bytes(text.as_bytes());
+    }
+
+    /// Prints bytes as they are, on standard output.
+    pub(super) fn print_bytes(&self, bytes: &[u8]) {
         // A reader that went away is not our error.
-        let _ = std::io::stdout().lock().write_all(text.as_bytes());
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(bytes).and_then(|()| out.flush());
     }
 
     fn put(&self, text: &str) {

@@ -72,7 +72,9 @@ impl Engine<'_> {
         }
         let resource = &self.resolve_deferred(scope, resource)?;
         event.properties = Part::Typed(resource.shown());
-        event.unmet_requirements = self.unmet_requirements(resource)?;
+        if !scope.mode.health_check_only {
+            event.unmet_requirements = self.unmet_requirements(resource)?;
+        }
         if !event.unmet_requirements.is_empty() {
             event.skipped = true;
             return Ok(());

@@ -2,31 +2,21 @@
 //! more but the fields that are resolved just before use.
 //!
 //! Fetches nothing: the caller brings the text and the directory it came from. Every fault is
-//! reported, each with its file, line and column, before anything is touched.
+//! reported, each with its file, line and column, before anything is touched. Reading is in
+//! [`read`], what can be found out without running in [`check`].
+
+mod check;
+mod read;
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::model::document::{DocumentError, Mark, Node, parse, unknown_name};
-use crate::model::resource::decode::{self, Declared};
-use crate::model::resource::{Phase, Resource};
-use crate::model::{TypeName, Value};
-use crate::template::expand::Nulls;
+use crate::model::document::{Mark, parse};
+use crate::model::{Resource, Value};
+use crate::template::Env;
 use crate::template::expr::Cache;
-use crate::template::{Env, expand, resolve};
-
-/// What a manifest's top level may hold; keys that start with `x-` or `.` are for anchors.
-const TOP_KEYS: [&str; 4] = ["data", "hierarchy", "overrides", "ccm"];
-
-const CCM_KEYS: [&str; 5] = [
-    "fail_on_error",
-    "post_message",
-    "pre_message",
-    "resources",
-    "resources_jet_file",
-];
 
 /// A manifest, ready to run.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +28,8 @@ pub struct Manifest {
     pub post_message: String,
     pub data: Value,
     pub resources: Vec<Arc<Resource>>,
+    /// Where each resource is declared.
+    pub marks: Vec<Mark>,
 }
 
 /// Everything that is wrong with a manifest.
@@ -90,218 +82,54 @@ pub fn load(
     env: &mut Env,
     programs: &Cache,
 ) -> Result<Manifest, ManifestError> {
-    let mut reader = Reader {
-        source,
-        over,
-        problems: Vec::new(),
-    };
+    let mut problems = Problems::of(source);
     let manifest = match parse(text) {
-        Ok(document) => reader.read(&document, env, programs),
+        Ok(document) => read::manifest(&document, over, env, programs, &mut problems),
         Err(err) => {
-            reader.report(err.mark, None, err.message);
+            problems.report(err.mark, None, err.message);
             None
         }
     };
+    if let Some(manifest) = &manifest {
+        check::gates(manifest, &mut problems);
+    }
     match manifest {
-        Some(manifest) if reader.problems.is_empty() => Ok(manifest),
+        Some(manifest) if problems.found.is_empty() => Ok(manifest),
         _ => Err(ManifestError {
-            problems: reader.problems,
+            problems: problems.found,
         }),
     }
 }
 
-struct Reader<'a> {
-    source: &'a str,
-    over: Option<&'a Value>,
-    problems: Vec<Problem>,
+/// Returns what a run might still trip over: expressions that are resolved just before use, and
+/// subscriptions to nothing.
+pub fn deep_check(manifest: &Manifest) -> Vec<Problem> {
+    let mut problems = Problems::of(&manifest.source);
+    check::later(manifest, &mut problems);
+    problems.found
 }
 
-impl Reader<'_> {
+/// Collects what is wrong with one source.
+struct Problems<'a> {
+    source: &'a str,
+    found: Vec<Problem>,
+}
+
+impl<'a> Problems<'a> {
+    fn of(source: &'a str) -> Self {
+        Self {
+            source,
+            found: Vec::new(),
+        }
+    }
+
     fn report(&mut self, mark: Mark, label: Option<String>, message: impl Into<String>) {
-        self.problems.push(Problem {
+        self.found.push(Problem {
             source: self.source.into(),
             mark,
             label,
             message: message.into(),
         });
-    }
-
-    fn read(&mut self, document: &Node, env: &mut Env, programs: &Cache) -> Option<Manifest> {
-        let Some(entries) = document.entries() else {
-            let message = format!(
-                "{} was used where mapping is expected",
-                document.kind_name()
-            );
-            self.report(document.mark, None, message);
-            return None;
-        };
-        self.check_keys("key", entries, &TOP_KEYS);
-        match self.resolve_data(document, env, programs) {
-            Ok(data) => env.data = data,
-            Err(message) => {
-                let mark = document.get("data").map_or(document.mark, |node| node.mark);
-                self.report(mark, None, message);
-                return None;
-            }
-        }
-        let Some(section) = document.get("ccm") else {
-            self.report(document.mark, None, "manifest must contain resources");
-            return None;
-        };
-        let Some(entries) = section.entries() else {
-            self.report(section.mark, None, "manifest must contain resources");
-            return None;
-        };
-        self.check_keys("key", entries, &CCM_KEYS);
-        let mut manifest = Manifest {
-            source: self.source.into(),
-            fail_on_error: self.flag(section, "fail_on_error"),
-            data: env.data.clone(),
-            ..Manifest::default()
-        };
-        manifest.post_message = self.message(section, "post_message", env, programs);
-        manifest.pre_message = self.message(section, "pre_message", env, programs);
-        self.read_resources(section, &mut manifest, env, programs);
-        Some(manifest)
-    }
-
-    fn check_keys(&mut self, what: &str, entries: &[(Node, Node)], known: &[&str]) {
-        for (key, _) in entries {
-            let name = key.text().map_or("", |text| &**text);
-            if !known.contains(&name) && !name.starts_with("x-") && !name.starts_with('.') {
-                self.report(key.mark, None, unknown_name(what, name, known));
-            }
-        }
-    }
-
-    fn resolve_data(&self, document: &Node, env: &Env, programs: &Cache) -> Result<Value, String> {
-        let data = document
-            .get("data")
-            .map_or_else(Value::empty_map, Node::to_value);
-        let data = match data {
-            Value::Map(_) => data,
-            _ => Value::empty_map(),
-        };
-        let mut restricted = env.clone();
-        restricted.restricted = true;
-        restricted.default_on_missing = true;
-        let data = expand::expand_value(&data, Nulls::Keep, &restricted, programs)
-            .map_err(|err| err.to_string())?;
-        Ok(match self.over {
-            Some(over) => data.merge_deep(over),
-            None => data,
-        })
-    }
-
-    fn flag(&mut self, section: &Node, key: &str) -> bool {
-        match section.get(key).map(|node| (node.mark, node.to_value())) {
-            None | Some((_, Value::Null)) => false,
-            Some((_, Value::Bool(flag))) => flag,
-            Some((mark, other)) => {
-                let message = format!("{key} must be true or false, not a {}", other.kind());
-                self.report(mark, None, message);
-                false
-            }
-        }
-    }
-
-    fn message(&mut self, section: &Node, key: &str, env: &Env, programs: &Cache) -> String {
-        let Some(node) = section.get(key).filter(|node| !node.is_null()) else {
-            return String::new();
-        };
-        let Some(text) = node.text() else {
-            let message = format!("{key} must be text, not a {}", node.kind_name());
-            self.report(node.mark, None, message);
-            return String::new();
-        };
-        match expand::resolve_string(text, env, programs) {
-            Ok(text) => text.into_owned(),
-            Err(err) => {
-                self.report(node.mark, None, format!("invalid {key} template: {err}"));
-                String::new()
-            }
-        }
-    }
-
-    fn read_resources(
-        &mut self,
-        section: &Node,
-        manifest: &mut Manifest,
-        env: &Env,
-        programs: &Cache,
-    ) {
-        let before = self.problems.len();
-        let list = section.get("resources");
-        let Some(entries) = list.and_then(Node::items) else {
-            let mark = list.unwrap_or(section).mark;
-            self.report(mark, None, "manifest must contain resources");
-            return;
-        };
-        for (index, entry) in entries.iter().enumerate() {
-            self.read_entry(index + 1, entry, manifest, env, programs);
-        }
-        if manifest.resources.is_empty() && self.problems.len() == before {
-            self.report(section.mark, None, "manifest must contain resources");
-        }
-    }
-
-    /// Reads one entry of the list, which holds one type and one or more resources of it.
-    fn read_entry(
-        &mut self,
-        number: usize,
-        entry: &Node,
-        manifest: &mut Manifest,
-        env: &Env,
-        programs: &Cache,
-    ) {
-        let wrong = |message: &str| format!("invalid manifest resource {number}: {message}");
-        let Some([(key, value)]) = entry.entries() else {
-            let message = "an entry must be a mapping with one resource type";
-            return self.report(entry.mark, None, wrong(message));
-        };
-        let type_name: TypeName = match key.text().map_or("", |text| &**text).parse() {
-            Ok(type_name) => type_name,
-            Err(err) => return self.report(key.mark, None, wrong(&unknown_type(&err))),
-        };
-        match decode::resources(type_name, value) {
-            Err(DocumentError { mark, message }) => {
-                self.report(mark, Some(type_name.to_string()), wrong(&message));
-            }
-            Ok(declared) => {
-                for item in declared {
-                    match self.finish(item, env, programs) {
-                        Ok(resource) => manifest.resources.push(Arc::new(resource)),
-                        Err((mark, label, message)) => {
-                            self.report(mark, Some(label), wrong(&message));
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Resolves what can be resolved now, fills defaults and validates.
-    fn finish(
-        &self,
-        mut item: Declared<'_>,
-        env: &Env,
-        programs: &Cache,
-    ) -> Result<Resource, (Mark, String, String)> {
-        let label = item.resource.label();
-        resolve::resource(&mut item.resource, Phase::Early, env, programs)
-            .map_err(|err| (item.mark, label.clone(), err.to_string()))?;
-        item.resource
-            .complete()
-            .map_err(|err| (item.mark_of(err.property), label, err.to_string()))?;
-        Ok(item.resource)
-    }
-}
-
-fn unknown_type(err: &crate::model::id::UnknownType) -> String {
-    let known = TypeName::ALL.map(TypeName::as_str);
-    match crate::model::document::nearest(&err.0, &known) {
-        Some(near) => format!("{err}, did you mean {near:?}?"),
-        None => err.to_string(),
     }
 }
 

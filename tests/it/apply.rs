@@ -195,17 +195,23 @@ fn control_skips_and_leaves_templates_alone() {
 }
 
 #[test]
-fn a_broken_control_expression_ends_the_run() {
+fn a_broken_control_expression_is_found_before_anything_is_touched() {
     let env = TestEnv::new();
+    let marker = env.at("x");
     env.write(
         "m.yaml",
-        "ccm:\n  resources:\n    - exec: {name: /bin/true, control: {if: '1 +'}}\n",
+        format!("ccm:\n  resources:\n    - exec: {{name: /usr/bin/touch {marker}}}\n    - exec: {{name: /bin/true, control: {{if: '1 +'}}}}\n"),
     );
-    let error = env.ccm(&["apply", "m.yaml"]).error(1);
+    let error = env.ccm(&["apply", "m.yaml"]).error(2);
     assert!(
-        error.contains("exec#/bin/true: expr compile error for '1 +': "),
+        error.starts_with("ccm: error: expr compile error for '1 +': "),
         "{error}"
     );
+    assert!(
+        error.ends_with("(exec#/bin/true at m.yaml:4:13)\n"),
+        "{error}"
+    );
+    assert!(!env.exists("x"));
 }
 
 #[test]
@@ -375,14 +381,164 @@ fn the_slowest_resources_are_listed_first() {
 }
 
 #[test]
-fn a_missing_requirement_ends_the_run() {
+fn a_requirement_that_nothing_meets_is_found_before_anything_is_touched() {
+    let env = TestEnv::new();
+    let marker = env.at("x");
+    env.write(
+        "m.yaml",
+        format!("ccm:\n  resources:\n    - exec: {{name: /usr/bin/touch {marker}}}\n    - exec: {{name: /bin/true, require: ['file#/none']}}\n"),
+    );
+    let error = env.ccm(&["apply", "m.yaml"]).error(2);
+    assert_eq!(
+        error,
+        "ccm: error: no events found for file#/none: nothing before it is that (exec#/bin/true at m.yaml:4:13)\n"
+    );
+    assert!(!env.exists("x"));
+}
+
+#[test]
+fn health_checks_alone_need_no_requirements() {
+    let env = TestEnv::new();
+    let applied = env.apply(
+        "- exec: {name: a, command: /bin/true}\n- exec: {name: b, command: /bin/true, require: ['exec#a'], health_checks: [{command: /bin/true}]}\n",
+        &["--monitor-only"],
+    );
+    assert_eq!(applied.outcomes(), ["stable"]);
+}
+
+#[test]
+fn resources_can_come_from_a_template_in_each_language() {
+    let env = TestEnv::new();
+    let list = |open: &str, item: &str, close: &str| {
+        format!("{open}\n- exec:\n    name: {item}\n    command: /bin/true\n{close}\n")
+    };
+    env.write(
+        "r.jet",
+        list("[[ range data.names ]]", "[[ . ]]", "[[ end ]]"),
+    );
+    env.write(
+        "r.tmpl",
+        list("{{ range .data.names }}", "{{ . }}", "{{ end }}"),
+    );
+    env.write(
+        "r.j2",
+        list("{% for n in data.names %}", "{{ n }}", "{% endfor %}"),
+    );
+    for keys in [
+        "resources_jet_file: r.jet",
+        "resources_template: r.jet",
+        "resources_template: r.tmpl\n  engine: go",
+        "resources_template: r.j2\n  engine: jinja",
+    ] {
+        env.write(
+            "m.yaml",
+            format!("data: {{names: [one, two]}}\nccm:\n  {keys}\n"),
+        );
+        let text = env.ccm(&["apply", "m.yaml", "--no-report"]).ok();
+        assert!(
+            text.contains("exec#one changed") && text.contains("exec#two changed"),
+            "{keys}: {text}"
+        );
+    }
+}
+
+#[test]
+fn faults_of_a_resource_template_are_named() {
+    let env = TestEnv::new();
+    env.write("empty.jet", "  \n");
+    env.write("broken.jet", "[[ if ]]");
+    for (keys, error) in [
+        (
+            "resources_jet_file: empty.jet",
+            "resources jet template produced no output, check for syntax errors (m.yaml:2:23)",
+        ),
+        (
+            "resources_jet_file: empty.jet\n  resources: []",
+            "jet_file and resources cannot be used together (m.yaml:2:23)",
+        ),
+        (
+            "resources_jet_file: broken.jet",
+            "template: /broken.jet:1: ",
+        ),
+        (
+            "resources_jet_file: gone.jet",
+            "gone.jet: no such file or directory",
+        ),
+        (
+            "resources_template: empty.jet\n  engine: jinga",
+            "unknown engine \"jinga\", did you mean \"jinja\"? (m.yaml:3:11)",
+        ),
+    ] {
+        env.write("m.yaml", format!("ccm:\n  {keys}\n"));
+        let found = env.ccm(&["apply", "m.yaml"]).error(2);
+        assert!(found.contains(error), "{keys}: {found}");
+    }
+}
+
+#[test]
+fn validate_finds_what_a_run_would_trip_over_later() {
     let env = TestEnv::new();
     env.write(
         "m.yaml",
-        "ccm:\n  resources:\n    - exec: {name: /bin/true, require: ['file#/none']}\n",
+        "ccm:\n  resources:\n    - exec: {name: a, command: '/bin/echo {{ 1 + }}'}\n    - exec: {name: b, command: /bin/true, subscribe: ['file#/none']}\n",
     );
-    let error = env.ccm(&["apply", "m.yaml"]).error(1);
-    assert!(error.contains("no events found for file#/none"), "{error}");
+    let error = env.ccm(&["validate", "m.yaml"]).error(2);
+    assert!(error.contains("expr compile error for '1 +': "), "{error}");
+    assert!(error.contains("(exec#a at m.yaml:3:13)\n"), "{error}");
+    assert!(
+        error.ends_with(
+            "no events found for file#/none: nothing before it is that (exec#b at m.yaml:4:13)\n"
+        ),
+        "{error}"
+    );
+    env.write(
+        "m.yaml",
+        "ccm:\n  resources:\n    - exec: {name: /bin/true}\n",
+    );
+    assert_eq!(
+        env.ccm(&["validate", "m.yaml"]).ok(),
+        "m.yaml: 1 resources, no problems\n"
+    );
+}
+
+#[test]
+fn templates_can_be_tried_in_every_language() {
+    let env = TestEnv::new();
+    env.write("data.yaml", "port: 80\n");
+    env.write("other.txt", "beside it");
+    for (engine, text) in [
+        (
+            "expr",
+            "{{ Data.port }} {{ Facts.color }} {{ readFile('other.txt') }}",
+        ),
+        (
+            "jet",
+            "[[ data.port ]] [[ facts.color ]] [[ readFile(\"other.txt\") ]]",
+        ),
+        (
+            "go",
+            "{{ .data.port }} {{ .facts.color }} {{ readFile \"other.txt\" }}",
+        ),
+        (
+            "jinja",
+            "{{ data.port }} {{ facts.color }} {{ readFile('other.txt') }}",
+        ),
+    ] {
+        env.write("t", text);
+        let args = [
+            "template",
+            "--engine",
+            engine,
+            "--data",
+            "data.yaml",
+            "--fact",
+            "color=red",
+            "t",
+        ];
+        assert_eq!(env.ccm(&args).ok(), "80 red beside it", "{engine}");
+    }
+    let found = env.ccm_with_input(&["template", "-"], "{{ 1 + 1 }}").ok();
+    assert_eq!(found, "2");
 }
 
 #[test]

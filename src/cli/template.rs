@@ -1,0 +1,96 @@
+//! `ccm template`: renders a template with what a run would see.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::environment::{FactArgs, environment, read_document};
+use super::output::Console;
+use super::{CliError, Verdict};
+use crate::engine::directory_of;
+use crate::model::resource;
+use crate::system::files;
+use crate::template::engines::{self, Template};
+use crate::template::expand;
+use crate::template::expr::Cache;
+
+/// The largest template that is read.
+const MAX_TEMPLATE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Renders a template
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The template, or - for standard input
+    file: PathBuf,
+
+    /// The language it is written in
+    #[arg(long, value_enum, default_value_t = Engine::Expr)]
+    engine: Engine,
+
+    /// A JSON or YAML file of data
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+
+    #[command(flatten)]
+    facts: FactArgs,
+
+    /// Does not read variables for templates from ./.env
+    #[arg(long)]
+    no_read_env: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Engine {
+    /// Text with {{ expressions }}
+    Expr,
+    Jet,
+    Go,
+    Jinja,
+}
+
+pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
+    let (text, name, directory) = read(&args.file)?;
+    let mut env = environment(&directory, !args.no_read_env, &args.facts)?;
+    if let Some(file) = &args.data {
+        env.data = read_document(file)?;
+    }
+    let engine = match args.engine {
+        Engine::Expr => {
+            let text = std::str::from_utf8(&text)
+                .map_err(|_| CliError::usage(format!("{name} is not UTF-8 text")))?;
+            let rendered = expand::resolve_string(text, &env, &Cache::default())
+                .map_err(|err| CliError::failed(format!("{name}: {err}")))?;
+            console.print(&rendered);
+            return Ok(Verdict::default());
+        }
+        Engine::Jet => resource::Engine::Jet,
+        Engine::Go => resource::Engine::Go,
+        Engine::Jinja => resource::Engine::Jinja,
+    };
+    let template = Template {
+        engine,
+        name: &name,
+        text: &text,
+        left: "",
+        right: "",
+    };
+    let rendered = engines::render(template, &env).map_err(CliError::failed)?;
+    console.print_bytes(&rendered);
+    Ok(Verdict::default())
+}
+
+fn read(file: &Path) -> Result<(Vec<u8>, String, PathBuf), CliError> {
+    if file == Path::new("-") {
+        let mut text = Vec::new();
+        std::io::stdin()
+            .lock()
+            .take(MAX_TEMPLATE_BYTES)
+            .read_to_end(&mut text)
+            .map_err(CliError::failed)?;
+        return Ok((text, "input".into(), PathBuf::from(".")));
+    }
+    let text = files::read(file, MAX_TEMPLATE_BYTES).map_err(CliError::usage)?;
+    let name = file.display().to_string();
+    Ok((text, name, directory_of(file)))
+}

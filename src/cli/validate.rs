@@ -1,0 +1,36 @@
+//! `ccm validate`: everything that is wrong with a manifest, without touching anything.
+
+use super::apply::{Loaded, load};
+use super::environment::FactArgs;
+use super::output::Console;
+use super::{CliError, Verdict};
+use crate::manifest::{Problem, deep_check};
+
+/// Checks a manifest and prints every problem with its place
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The manifest, a YAML file
+    manifest: String,
+
+    #[command(flatten)]
+    facts: FactArgs,
+
+    /// Does not read variables for templates from ./.env
+    #[arg(long)]
+    no_read_env: bool,
+}
+
+pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
+    let Loaded { manifest, .. } = load(&args.manifest, &args.facts, !args.no_read_env)?;
+    let problems = deep_check(&manifest);
+    if problems.is_empty() {
+        let count = manifest.resources.len();
+        console.print(&format!(
+            "{}: {count} resources, no problems\n",
+            args.manifest
+        ));
+        return Ok(Verdict::default());
+    }
+    let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    Err(CliError::usage(lines.join("\n")))
+}
