@@ -4,6 +4,7 @@
 //! - [`model`]: messages, properties, states, events and values
 //! - [`system`]: processes, files, accounts, locks and time, each behind a small seam
 //! - [`template`]: expressions and template engines over one value type
+//! - [`hiera`]: facts and a hierarchy into data, with the rules it must keep
 //! - [`resource`]: the types, each as inspect, plan and change
 //! - [`manifest`]: documents into ordered resources
 //! - [`engine`]: policy, sessions and the life of a resource
@@ -11,6 +12,7 @@
 
 pub mod cli;
 pub mod engine;
+pub mod hiera;
 pub mod manifest;
 pub mod model;
 pub mod resource;

@@ -163,7 +163,10 @@ fn output_is_shown_line_by_line_when_asked_for() {
     let env = TestEnv::new();
     let args = ["ensure", "exec", "/usr/bin/printf 'one\\n\\ntwo\\n'"];
     let text = env.ccm(&[&args[..], &["--logoutput"]].concat()).ok();
-    assert!(text.starts_with(" INFO  one\n INFO  \n INFO  two\n WARN "), "{text}");
+    assert!(
+        text.starts_with(" INFO  one\n INFO  \n INFO  two\n WARN "),
+        "{text}"
+    );
     let text = env.ccm(&args).ok();
     assert!(text.starts_with(" WARN "), "{text}");
 }
