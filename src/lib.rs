@@ -5,6 +5,7 @@
 //! - [`system`]: processes, files, accounts, locks and time, each behind a small seam
 //! - [`template`]: expressions and template engines over one value type
 //! - [`facts`]: what the node is, gathered by section when asked
+//! - [`hiera`]: hierarchical data, resolved and validated
 //! - [`resource`]: the types, each as inspect, plan and change
 //! - [`manifest`]: documents into ordered resources
 //! - [`engine`]: policy, sessions and the life of a resource
@@ -13,6 +14,7 @@
 pub mod cli;
 pub mod engine;
 pub mod facts;
+pub mod hiera;
 pub mod manifest;
 pub mod model;
 pub mod resource;

@@ -1,0 +1,302 @@
+//! Where data comes from, and how an answer becomes a document.
+//!
+//! Fetches nothing: callers match on [`Source`], fetch in their own way, and hand over what they
+//! got, first the signs of success and then the bytes.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::{self, FromStr};
+
+use super::annotations::{Annotations, annotations};
+use super::error::HieraError;
+use crate::model::Value;
+use crate::model::document::{self, DocumentError, Mark};
+use crate::model::secret::{Secret, redact_url};
+use crate::model::text::url_scheme;
+
+/// A place that holds a document. Prints without credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A path, relative ones to where the program was started.
+    File(PathBuf),
+    /// A URL, which may carry credentials.
+    Http(Secret),
+    Kv {
+        bucket: String,
+        key: String,
+    },
+}
+
+/// A document and what its comments say about its data.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Document {
+    pub root: Value,
+    pub annotations: Annotations,
+}
+
+impl FromStr for Source {
+    type Err = HieraError;
+
+    fn from_str(text: &str) -> Result<Self, HieraError> {
+        if text.is_empty() {
+            return Err(HieraError::NoSource);
+        }
+        let Some((scheme, rest)) = url_scheme(text) else {
+            return Ok(Self::File(text.into()));
+        };
+        let unsupported = || HieraError::UnsupportedSource(redact_url(text).into_owned());
+        match scheme.to_ascii_lowercase().as_str() {
+            "file" => match split_url(rest) {
+                ("" | "localhost", path) if !path.is_empty() => {
+                    decode(path, text).map(|path| Self::File(path.into()))
+                }
+                _ => Err(unsupported()),
+            },
+            "http" | "https" => match split_url(rest) {
+                ("", _) => Err(unsupported()),
+                _ => Ok(Self::Http(Secret::new(text))),
+            },
+            "kv" => {
+                let (bucket, path) = split_url(rest);
+                if bucket.is_empty() {
+                    return Err(HieraError::NoBucket);
+                }
+                let key = decode(path.trim_start_matches('/'), text)?;
+                if key.is_empty() {
+                    return Err(HieraError::NoKey);
+                }
+                Ok(Self::Kv {
+                    bucket: bucket.into(),
+                    key,
+                })
+            }
+            _ => Err(unsupported()),
+        }
+    }
+}
+
+/// Splits what follows a scheme into host and path, without credentials, query and fragment.
+fn split_url(rest: &str) -> (&str, &str) {
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let Some(rest) = rest.strip_prefix("//") else {
+        return ("", rest);
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    (host, path)
+}
+
+/// Returns a part of a URL with its `%` escapes replaced.
+fn decode(part: &str, url: &str) -> Result<String, HieraError> {
+    let bad = |escape: &str| HieraError::Escape {
+        url: redact_url(url).into_owned(),
+        escape: escape.into(),
+    };
+    let mut pieces = part.split('%');
+    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        let byte = piece
+            .get(..2)
+            .filter(|hex| hex.bytes().all(|digit| digit.is_ascii_hexdigit()))
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let Some(byte) = byte else {
+            let shown: String = piece.chars().take(2).collect();
+            return Err(bad(&format!("%{shown}")));
+        };
+        bytes.push(byte);
+        bytes.extend(piece.bytes().skip(2));
+    }
+    String::from_utf8(bytes).map_err(|_| bad(part))
+}
+
+impl Source {
+    /// Refuses any HTTP status but 200. `status` is the status line's own text.
+    pub fn check_status(&self, code: u16, status: &str) -> Result<(), HieraError> {
+        match code {
+            200 => Ok(()),
+            code => Err(HieraError::Status {
+                from: self.clone(),
+                code,
+                status: status.into(),
+            }),
+        }
+    }
+
+    /// Refuses an entry of a bucket whose last operation did not put a value there.
+    pub fn check_put(&self, is_put: bool) -> Result<(), HieraError> {
+        match is_put {
+            true => Ok(()),
+            false => Err(HieraError::NotPut(self.clone())),
+        }
+    }
+
+    /// Returns the document that was fetched from here: JSON if it looks like JSON, else YAML
+    /// with the annotations of the data under `data_key`. A file may be empty.
+    pub fn read(&self, body: &[u8], data_key: &str) -> Result<Document, HieraError> {
+        if body.is_empty() && !matches!(self, Self::File(_)) {
+            return Err(HieraError::Empty { from: self.clone() });
+        }
+        let failed = |format, cause| HieraError::Parse {
+            format,
+            from: self.clone(),
+            cause,
+        };
+        let text = str::from_utf8(body)
+            .map_err(|err| failed("YAML", DocumentError::new(Mark::default(), err.to_string())))?;
+        let is_json = document::is_json(text);
+        let root = document::parse_message(text)
+            .map_err(|cause| failed(if is_json { "JSON" } else { "YAML" }, cause))?;
+        Ok(Document {
+            root: root.to_value(),
+            annotations: match is_json {
+                true => Annotations::default(),
+                false => annotations(text, data_key),
+            },
+        })
+    }
+
+    /// Returns the words that stand before the source when its answer is meant.
+    pub(super) fn answer(&self) -> &'static str {
+        match self {
+            Self::Http(_) => "HTTP response from ",
+            Self::File(_) | Self::Kv { .. } => "",
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(out),
+            Self::Http(url) => out.write_str(&redact_url(url.reveal())),
+            Self::Kv { bucket, key } => write!(out, "kv {bucket}#{key}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Source {
+        text.parse().unwrap()
+    }
+
+    fn error(text: &str) -> String {
+        text.parse::<Source>().unwrap_err().to_string()
+    }
+
+    fn kv(bucket: &str, key: &str) -> Source {
+        Source::Kv {
+            bucket: bucket.into(),
+            key: key.into(),
+        }
+    }
+
+    #[test]
+    fn a_text_without_a_scheme_is_a_path() {
+        for path in [".hiera", "/etc/a.yaml", "dir/a:b", "./a:b"] {
+            assert_eq!(source(path), Source::File(path.into()));
+        }
+    }
+
+    #[test]
+    fn file_urls_are_paths_on_this_host() {
+        assert_eq!(source("file:///a%20b"), Source::File("/a b".into()));
+        assert_eq!(source("file://localhost/a"), Source::File("/a".into()));
+        assert_eq!(
+            error("file://elsewhere/a"),
+            "unsupported hiera data source: file://elsewhere/a"
+        );
+    }
+
+    #[test]
+    fn kv_urls_name_a_bucket_and_a_key() {
+        assert_eq!(source("kv://B/a/b.c"), kv("B", "a/b.c"));
+        assert_eq!(source("KV://B/k?x#y"), kv("B", "k"));
+        assert_eq!(
+            error("kv:B/k"),
+            "bucket name is required for kv hiera data source"
+        );
+        assert_eq!(error("kv://B/"), "key is required for kv hiera data source");
+    }
+
+    #[test]
+    fn an_unknown_scheme_is_refused_without_showing_credentials() {
+        assert_eq!(
+            error("ftp://ann:pw@h/x"),
+            "unsupported hiera data source: ftp://REDACTED@h/x"
+        );
+        assert_eq!(error("http://"), "unsupported hiera data source: http://");
+    }
+
+    #[test]
+    fn a_broken_escape_is_named() {
+        assert_eq!(
+            error("kv://B/a%zz"),
+            "invalid URL escape \"%zz\" in hiera data source kv://B/a%zz"
+        );
+        assert_eq!(
+            error("kv://B/%é"),
+            "invalid URL escape \"%é\" in hiera data source kv://B/%é"
+        );
+        assert!(error("kv://B/%ff").contains("\"%ff\""));
+    }
+
+    #[test]
+    fn credentials_show_nowhere() {
+        let source = source("https://ann:pw@h.example/x");
+        let shown = format!("{source} {source:?}");
+        assert!(!shown.contains("ann") && !shown.contains("pw"), "{shown}");
+        assert_eq!(
+            source
+                .check_status(404, "404 Not Found")
+                .unwrap_err()
+                .to_string(),
+            "HTTP request to https://REDACTED@h.example/x failed with status 404: 404 Not Found"
+        );
+    }
+
+    #[test]
+    fn an_empty_answer_is_an_error_and_an_empty_file_is_not() {
+        let empty = |text: &str| source(text).read(b"", "data");
+        assert_eq!(
+            empty("http://h/x").unwrap_err().to_string(),
+            "HTTP response from http://h/x is empty"
+        );
+        assert_eq!(
+            empty("kv://B/k").unwrap_err().to_string(),
+            "kv B#k is empty"
+        );
+        assert_eq!(empty("f.yaml").unwrap(), Document::default());
+    }
+
+    #[test]
+    fn what_looks_like_json_must_be_json() {
+        let error = |body: &[u8]| kv("B", "k").read(body, "data").unwrap_err().to_string();
+        assert!(error(b"{bad: 1}").starts_with("failed to parse JSON from kv B#k: "));
+        assert!(error(b"a: [").starts_with("failed to parse YAML from kv B#k: "));
+        assert!(error(b"a: \xff").starts_with("failed to parse YAML from kv B#k: "));
+    }
+
+    #[test]
+    fn an_entry_that_was_deleted_is_no_document() {
+        assert_eq!(
+            kv("B", "k").check_put(false).unwrap_err().to_string(),
+            "kv B#k is not a put operation"
+        );
+    }
+
+    #[test]
+    fn annotations_come_with_yaml_only() {
+        let read = |body: &[u8]| source("f").read(body, "data").unwrap();
+        assert_eq!(
+            read(b"data:\n  # @require\n  a: 1\n")
+                .annotations
+                .rules
+                .len(),
+            1
+        );
+        assert!(read(b"{\"data\": {\"#\": 1}}").annotations.rules.is_empty());
+    }
+}

@@ -1,0 +1,178 @@
+//! Checks data against the rules of its document.
+//!
+//! Runs once, after everything has been merged, and reports everything at once. What expressions
+//! may call is in `validators`.
+
+use std::fmt;
+
+use super::annotations::{KeyPath, Rule};
+use super::validators::{CheckError, check};
+use crate::model::Value;
+use crate::model::text::quote;
+
+/// Everything that is wrong with the data.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Invalid {
+    pub failures: Vec<Failure>,
+}
+
+/// One rule that the data does not keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The value is missing, null or empty text.
+    Required(KeyPath),
+    /// The expression is false.
+    Refused { path: KeyPath, validation: String },
+    /// The expression has no result, or is false for a reason it can tell.
+    Failed {
+        path: KeyPath,
+        validation: String,
+        cause: CheckError,
+    },
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, failure) in self.failures.iter().enumerate() {
+            if index > 0 {
+                out.write_str("\n")?;
+            }
+            failure.fmt(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = |path: &KeyPath| quote(&path.to_string());
+        match self {
+            Self::Required(path) => {
+                write!(out, "key {} is required but has no value", key(path))
+            }
+            Self::Refused { path, validation } => {
+                let code = quote(validation);
+                write!(out, "key {} failed validation {code}", key(path))
+            }
+            Self::Failed {
+                path,
+                validation,
+                cause,
+            } => {
+                let code = quote(validation);
+                write!(out, "key {} validation {code} failed: {cause}", key(path))
+            }
+        }
+    }
+}
+
+/// Returns an error with every rule that the data does not keep.
+pub fn validate(data: &Value, rules: &[Rule]) -> Result<(), Invalid> {
+    let failures: Vec<_> = rules.iter().flat_map(|rule| failures(data, rule)).collect();
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(Invalid { failures }),
+    }
+}
+
+fn failures(data: &Value, rule: &Rule) -> impl Iterator<Item = Failure> {
+    let value = rule.path.find(data).unwrap_or(&Value::Null);
+    let is_missing = value.is_null() || value.as_str() == Some("");
+    let required = (rule.required && is_missing).then(|| Failure::Required(rule.path.clone()));
+    let refused = rule
+        .validation
+        .as_deref()
+        .and_then(|validation| refusal(value, validation, &rule.path));
+    required.into_iter().chain(refused)
+}
+
+/// Checks one value; null, lists and maps are beyond what expressions can say.
+fn refusal(value: &Value, validation: &str, path: &KeyPath) -> Option<Failure> {
+    if matches!(value, Value::Null | Value::List(_) | Value::Map(_)) {
+        return None;
+    }
+    let (path, code) = (path.clone(), validation.to_owned());
+    match check(&value.to_string(), validation) {
+        Ok(true) => None,
+        Ok(false) => Some(Failure::Refused {
+            path,
+            validation: code,
+        }),
+        Err(cause) => Some(Failure::Failed {
+            path,
+            validation: code,
+            cause,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::document;
+
+    fn rule(path: &str, required: bool, validation: &str) -> Rule {
+        Rule {
+            path: path.parse().unwrap(),
+            required,
+            validation: (!validation.is_empty()).then(|| validation.to_owned()),
+        }
+    }
+
+    fn outcome(data: &str, rules: &[Rule]) -> String {
+        let data = document::parse(data).unwrap().to_value();
+        validate(&data, rules).map_or_else(|err| err.to_string(), |()| "fine".into())
+    }
+
+    #[test]
+    fn a_required_value_may_be_anything_but_nothing() {
+        for value in ["false", "0", "[]", "{}", "x"] {
+            let data = format!("a: {value}");
+            assert_eq!(outcome(&data, &[rule("a", true, "")]), "fine");
+        }
+        for data in ["{}", "a:", "a: ''"] {
+            assert_eq!(
+                outcome(data, &[rule("a", true, "")]),
+                "key \"a\" is required but has no value"
+            );
+        }
+    }
+
+    #[test]
+    fn every_failure_is_reported_on_its_own_line() {
+        let rules = [
+            rule("a", true, ""),
+            rule("web.port", false, "isInt(value)"),
+            rule("b", false, "isIPv4(value)"),
+        ];
+        assert_eq!(
+            outcome("{web: {port: x}, b: 1}", &rules),
+            "key \"a\" is required but has no value\n\
+             key \"web.port\" failed validation \"isInt(value)\"\n\
+             key \"b\" validation \"isIPv4(value)\" failed: 1 is not an IPv4 address"
+        );
+    }
+
+    #[test]
+    fn empty_text_is_checked_even_when_it_was_required() {
+        let text = outcome("a: ''", &[rule("a", true, "isInt(value)")]);
+        assert_eq!(text.lines().count(), 2);
+    }
+
+    #[test]
+    fn what_is_not_there_or_no_scalar_is_not_checked() {
+        for data in ["{}", "a:", "a: [1]", "a: {b: 1}"] {
+            assert_eq!(outcome(data, &[rule("a", false, "false")]), "fine");
+        }
+    }
+
+    #[test]
+    fn values_are_checked_as_text() {
+        let code = "value == '8080' && Value == value";
+        assert_eq!(outcome("a: 8080", &[rule("a", false, code)]), "fine");
+        assert_eq!(
+            outcome("a: 1e-7", &[rule("a", false, "value == '1e-7'")]),
+            "fine"
+        );
+    }
+}
