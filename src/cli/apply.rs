@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use super::environment::{FactArgs, environment};
 use super::output::{Console, Report, to_millis};
-use super::{CliError, Verdict};
-use crate::engine::{Engine, Machine, Mode, Scope, Session, directory_of};
-use crate::manifest::{self, Manifest};
+use super::{CliError, Verdict, data};
+use crate::engine::{Engine, Level, Line, Machine, Mode, Scope, Session, directory_of};
+use crate::hiera::Layers;
+use crate::manifest::{self, Input, Manifest};
 use crate::model::event::TransactionEvent;
 use crate::model::{json, text, yaml};
 use crate::system::{Accounts, Clock, SystemClock, SystemRunner, files};
@@ -62,7 +63,18 @@ pub(super) struct Args {
     detailed_exitcodes: bool,
 
     #[command(flatten)]
+    inputs: Inputs,
+}
+
+/// What a manifest is read with.
+#[derive(Debug, clap::Args)]
+pub(super) struct Inputs {
+    #[command(flatten)]
     facts: FactArgs,
+
+    /// More data, over the manifest's own: a file or a URL
+    #[arg(long, env = "CCM_HIERA_DATA", value_name = "SOURCE")]
+    hiera: Option<String>,
 
     /// Reads variables for templates from ./.env (the default)
     #[arg(long, overrides_with = "no_read_env", hide = true)]
@@ -79,7 +91,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
             "cannot set healthcheck only and noop mode at the same time",
         ));
     }
-    let Loaded { env, manifest } = load(&args.manifest, &args.facts, !args.no_read_env)?;
+    let Loaded { env, manifest } = load(&args.manifest, &args.inputs, console)?;
     let mode = Mode {
         noop: args.noop,
         health_check_only: args.monitor_only,
@@ -112,13 +124,24 @@ pub(super) struct Loaded {
     pub(super) manifest: Manifest,
 }
 
-/// Reads a manifest with the facts and variables of this host.
-pub(super) fn load(source: &str, facts: &FactArgs, read_env: bool) -> Result<Loaded, CliError> {
+/// Reads a manifest with the facts, variables and extra data of this host.
+pub(super) fn load(source: &str, inputs: &Inputs, console: &Console) -> Result<Loaded, CliError> {
     let file = local_file(source)?;
-    let mut env = environment(&directory_of(&file), read_env, facts)?;
+    let mut env = environment(&directory_of(&file), !inputs.no_read_env, &inputs.facts)?;
     let text = files::read_to_string(&file, MAX_MANIFEST_BYTES).map_err(CliError::usage)?;
-    let manifest = manifest::load(&text, source, None, &mut env, &Cache::default())
-        .map_err(CliError::usage)?;
+    let mut layers = Layers::default();
+    if let Some(hiera) = &inputs.hiera {
+        layers.source = data::resolve(hiera, &env.facts, console)?;
+    }
+    let input = Input {
+        text: &text,
+        source,
+        layers,
+    };
+    let manifest = manifest::load(input, &mut env, &Cache::default()).map_err(CliError::usage)?;
+    for warning in &manifest.warnings {
+        console.log(&Line::new(Level::Warn, warning));
+    }
     Ok(Loaded { env, manifest })
 }
 

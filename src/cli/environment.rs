@@ -13,7 +13,7 @@ use crate::template::Env;
 use crate::template::env::Facts;
 
 /// The largest file a template may read.
-const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
+pub(super) const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Facts that somebody gives by hand.
 #[derive(Debug, Default, clap::Args)]
@@ -115,7 +115,7 @@ pub(super) fn gatherer() -> Gatherer {
 }
 
 /// Returns the process environment, as far as it is text.
-fn variables() -> BTreeMap<String, String> {
+pub(super) fn variables() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
         .collect()

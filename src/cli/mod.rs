@@ -2,10 +2,12 @@
 //! lines, documents and exit codes. Decides nothing about a resource.
 
 mod apply;
+mod data;
 mod ensure;
 mod environment;
 mod error;
 mod facts;
+mod hiera;
 mod output;
 mod session;
 mod status;
@@ -44,6 +46,7 @@ enum Command {
     Status(status::Args),
     Session(session::Args),
     Facts(facts::Args),
+    Hiera(hiera::Args),
     Template(template::Args),
     Validate(validate::Args),
 }
@@ -94,6 +97,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Status(args) => status::run(&args, &mut console),
         Command::Session(args) => session::run(args, &mut console),
         Command::Facts(args) => facts::run(&args, &mut console),
+        Command::Hiera(args) => hiera::run(args, &mut console),
         Command::Template(args) => template::run(&args, &mut console),
         Command::Validate(args) => validate::run(&args, &mut console),
     };

@@ -1,7 +1,6 @@
 //! `ccm validate`: everything that is wrong with a manifest, without touching anything.
 
-use super::apply::{Loaded, load};
-use super::environment::FactArgs;
+use super::apply::{Inputs, Loaded, load};
 use super::output::Console;
 use super::{CliError, Verdict};
 use crate::manifest::{Problem, deep_check};
@@ -13,15 +12,11 @@ pub(super) struct Args {
     manifest: String,
 
     #[command(flatten)]
-    facts: FactArgs,
-
-    /// Does not read variables for templates from ./.env
-    #[arg(long)]
-    no_read_env: bool,
+    inputs: Inputs,
 }
 
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
-    let Loaded { manifest, .. } = load(&args.manifest, &args.facts, !args.no_read_env)?;
+    let Loaded { manifest, .. } = load(&args.manifest, &args.inputs, console)?;
     let problems = deep_check(&manifest);
     if problems.is_empty() {
         let count = manifest.resources.len();

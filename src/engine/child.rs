@@ -4,11 +4,12 @@
 use super::run::RunError;
 use super::{Engine, Level, Line, Scope, directory_of};
 use crate::engine::flow::ApplyError;
-use crate::manifest::{self, Manifest, ManifestError};
+use crate::hiera::{Handed, Layers};
+use crate::manifest::{self, Input, Manifest, ManifestError};
+use crate::model::TypeName;
 use crate::model::id::Reference;
 use crate::model::resource::{Apply, Resource};
 use crate::model::state::{ApplyDetail, Detail, State};
-use crate::model::{TypeName, Value};
 use crate::system::files::{self, FileError};
 
 /// How deep manifests may nest.
@@ -88,8 +89,19 @@ impl Engine<'_> {
         scope.mode.noop |= apply.noop;
         scope.mode.health_check_only |= apply.health_check_only;
         scope.env.working_dir = directory_of(&file);
-        let over: &Value = apply.data.as_ref().unwrap_or(&parent.env.data);
-        let manifest = manifest::load(&text, name, Some(over), &mut scope.env, &self.programs)?;
+        let input = Input {
+            text: &text,
+            source: name,
+            layers: Layers {
+                handed: match &apply.data {
+                    Some(data) => Handed::Property(data.clone()),
+                    None => Handed::Parent(parent.env.data.clone()),
+                },
+                external: parent.external.clone(),
+                ..Layers::default()
+            },
+        };
+        let manifest = manifest::load(input, &mut scope.env, &self.programs)?;
         Ok((scope, manifest))
     }
 

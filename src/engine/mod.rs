@@ -14,6 +14,7 @@ pub mod session;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use crate::model::Value;
 use crate::model::event::TransactionEvent;
 use crate::resource::Host;
 use crate::system::{Accounts, Clock, Runner};
@@ -84,6 +85,8 @@ pub struct Mode {
 pub struct Scope {
     pub env: Env,
     pub mode: Mode,
+    /// Data that whoever runs the manifest insists on, also in nested ones.
+    pub external: Value,
     /// The name of a manifest that another one applies.
     manifest: Option<String>,
     /// How many manifests this one is nested in.

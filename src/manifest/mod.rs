@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::hiera::Layers;
 use crate::model::document::{Mark, parse};
 use crate::model::{Resource, Value};
 use crate::template::Env;
@@ -30,6 +31,18 @@ pub struct Manifest {
     pub resources: Vec<Arc<Resource>>,
     /// Where each resource is declared.
     pub marks: Vec<Mark>,
+    /// What is odd about the data but no reason to stop.
+    pub warnings: Vec<String>,
+}
+
+/// A manifest's text and what comes with it.
+#[derive(Clone, Debug, Default)]
+pub struct Input<'a> {
+    pub text: &'a str,
+    /// Where it came from, as people see it.
+    pub source: &'a str,
+    /// The data that is laid over the manifest's own.
+    pub layers: Layers,
 }
 
 /// Everything that is wrong with a manifest.
@@ -73,18 +86,11 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reads a manifest. `env` is what its templates see; the manifest's own data, with `over` laid
-/// over it, goes into it.
-pub fn load(
-    text: &str,
-    source: &str,
-    over: Option<&Value>,
-    env: &mut Env,
-    programs: &Cache,
-) -> Result<Manifest, ManifestError> {
-    let mut problems = Problems::of(source);
-    let manifest = match parse(text) {
-        Ok(document) => read::manifest(&document, over, env, programs, &mut problems),
+/// Reads a manifest. `env` is what its templates see; the manifest's data goes into it.
+pub fn load(input: Input<'_>, env: &mut Env, programs: &Cache) -> Result<Manifest, ManifestError> {
+    let mut problems = Problems::of(input.source);
+    let manifest = match parse(input.text) {
+        Ok(document) => read::manifest(&document, input, env, programs, &mut problems),
         Err(err) => {
             problems.report(err.mark, None, err.message);
             None

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use super::{Manifest, Problems};
+use super::{Input, Manifest, Problems};
+use crate::hiera::{self, Annotations, Layers};
 use crate::model::document::{DocumentError, Mark, Node, nearest, parse, unknown_name};
 use crate::model::id::UnknownType;
 use crate::model::resource::decode::{self, Declared};
 use crate::model::resource::{Engine, Phase, Resource};
 use crate::model::{TypeName, Value};
 use crate::template::engines::{self, Template};
-use crate::template::expand::Nulls;
 use crate::template::expr::Cache;
 use crate::template::{Env, expand, resolve};
 
@@ -30,27 +30,22 @@ const CCM_KEYS: [&str; 7] = [
 /// Reads a manifest; what is wrong goes to `problems`.
 pub(super) fn manifest(
     document: &Node,
-    over: Option<&Value>,
+    input: Input<'_>,
     env: &mut Env,
     programs: &Cache,
     problems: &mut Problems<'_>,
 ) -> Option<Manifest> {
-    let mut reader = Reader {
-        over,
-        programs,
-        problems,
-    };
-    reader.read(document, env)
+    let mut reader = Reader { programs, problems };
+    reader.read(document, input, env)
 }
 
 struct Reader<'a, 'p> {
-    over: Option<&'a Value>,
     programs: &'a Cache,
     problems: &'a mut Problems<'p>,
 }
 
 impl Reader<'_, '_> {
-    fn read(&mut self, document: &Node, env: &mut Env) -> Option<Manifest> {
+    fn read(&mut self, document: &Node, input: Input<'_>, env: &mut Env) -> Option<Manifest> {
         let Some(entries) = document.entries() else {
             let found = document.kind_name();
             let message = format!("{found} was used where mapping is expected");
@@ -58,7 +53,8 @@ impl Reader<'_, '_> {
             return None;
         };
         self.check_keys(entries, &TOP_KEYS);
-        match self.resolve_data(document, env) {
+        let annotations = hiera::annotations(input.text, hiera::DATA_KEY);
+        match resolve_data(document, input.layers, &annotations, env) {
             Ok(data) => env.data = data,
             Err(message) => {
                 let mark = document.get("data").map_or(document.mark, |node| node.mark);
@@ -78,6 +74,11 @@ impl Reader<'_, '_> {
             source: self.problems.source.into(),
             fail_on_error: self.flag(section, "fail_on_error"),
             data: env.data.clone(),
+            warnings: annotations
+                .warnings
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             ..Manifest::default()
         };
         manifest.post_message = self.message(section, "post_message", env);
@@ -94,22 +95,6 @@ impl Reader<'_, '_> {
                 self.problems.report(key.mark, None, message);
             }
         }
-    }
-
-    fn resolve_data(&self, document: &Node, env: &Env) -> Result<Value, String> {
-        let data = match document.get("data").map(Node::to_value) {
-            Some(data @ Value::Map(_)) => data,
-            _ => Value::empty_map(),
-        };
-        let mut restricted = env.clone();
-        restricted.restricted = true;
-        restricted.default_on_missing = true;
-        let data = expand::expand_value(&data, Nulls::Keep, &restricted, self.programs)
-            .map_err(|err| err.to_string())?;
-        Ok(match self.over {
-            Some(over) => data.merge_deep(over),
-            None => data,
-        })
     }
 
     fn flag(&mut self, section: &Node, key: &str) -> bool {
@@ -246,6 +231,25 @@ impl Reader<'_, '_> {
             .map_err(|err| (item.mark_of(err.property), label, err.to_string()))?;
         Ok(item.resource)
     }
+}
+
+/// Resolves the document's data, lays the rest over it and checks the outcome.
+fn resolve_data(
+    document: &Node,
+    mut layers: Layers,
+    annotations: &Annotations,
+    env: &Env,
+) -> Result<Value, String> {
+    // Resources may be many and are no data.
+    let parts: Value = ["hierarchy", hiera::DATA_KEY, "overrides"]
+        .into_iter()
+        .filter_map(|key| Some((key, document.get(key)?.to_value())))
+        .collect();
+    layers.document =
+        hiera::resolve(&parts, &env.facts, hiera::DATA_KEY).map_err(|err| err.to_string())?;
+    let data = layers.merge();
+    hiera::validate(&data, &annotations.rules).map_err(|err| err.to_string())?;
+    Ok(data)
 }
 
 /// Renders a template of resources and reads the result.

@@ -31,7 +31,9 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("manifest", &["template", "hiera"]),
     (
         "engine",
-        &["system", "template", "facts", "resource", "manifest"],
+        &[
+            "system", "template", "facts", "hiera", "resource", "manifest",
+        ],
     ),
     (
         "cli",

@@ -79,7 +79,7 @@ fn answer(
         .transpose()
         .map_err(|err| err.to_string())?
         .unwrap_or_default();
-    let scope = options.scope().map_err(|err| err.to_string())?;
+    let scope = options.scope(console).map_err(|err| err.to_string())?;
     resolve::resource(&mut resource, Phase::Early, &scope.env, &Cache::default())
         .map_err(|err| err.to_string())?;
     resource.complete().map_err(|err| err.to_string())?;

@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 use super::environment::{FactArgs, environment};
 use super::output::Console;
-use super::{CliError, Verdict};
+use super::{CliError, Verdict, data};
 use crate::engine::{Engine, Machine, Mode, Scope, Session};
 use crate::model::health::HealthCheck;
 use crate::model::resource::{Control, Phase, Resource};
@@ -44,6 +44,16 @@ struct Options {
     /// Keeps events in this directory, made by `ccm session new`
     #[arg(long, global = true, env = "CCM_SESSION_STORE", value_name = "DIR")]
     session: Option<PathBuf>,
+
+    /// Data for templates: a file or a URL; a file that is missing is none
+    #[arg(
+        long,
+        global = true,
+        env = "CCM_HIERA_DATA",
+        value_name = "SOURCE",
+        default_value = ".hiera"
+    )]
+    hiera: String,
 
     /// Reads variables for templates from ./.env (the default)
     #[arg(long, global = true, overrides_with = "no_read_env", hide = true)]
@@ -140,7 +150,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     if options.json {
         console.keep_stdout_free();
     }
-    let scope = options.scope()?;
+    let scope = options.scope(console)?;
     let resource = prepare(resource, &scope)?;
     let runner = SystemRunner::new();
     let event = {
@@ -209,9 +219,10 @@ impl Options {
         }
     }
 
-    fn scope(&self) -> Result<Scope, CliError> {
+    fn scope(&self, console: &Console) -> Result<Scope, CliError> {
         let directory = std::env::current_dir().map_err(CliError::failed)?;
-        let env = environment(&directory, !self.no_read_env, &FactArgs::default())?;
+        let mut env = environment(&directory, !self.no_read_env, &FactArgs::default())?;
+        env.data = data::resolve_if_there(&self.hiera, &env.facts, console)?;
         let mode = Mode {
             noop: self.noop,
             diff: self.diff,
