@@ -1,7 +1,7 @@
 //! Rules that authors write into comments: `# @require` and `# @validate EXPR` before a key of
 //! the data, or behind its value.
 //!
-//! Which comment belongs to which key is decided in `comments`; whether data keeps the rules, in
+//! Which comment belongs to which key is decided in `outline`; whether data keeps the rules, in
 //! `validate`.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::comments::Outline;
+use super::comments::comments;
+use super::hierarchy;
+use super::outline::Outline;
 use crate::model::Value;
 
 /// What the comments of a document say about its data.
@@ -103,7 +105,8 @@ impl FromStr for KeyPath {
 }
 
 /// Returns the annotations of the keys below `data_key` in a YAML text; keys inside lists have
-/// none. A text that is no document has none either: its reader has said why.
+/// none. A text that is no document has none either: its reader has said why. An empty `data_key`
+/// means [`DATA_KEY`](super::DATA_KEY).
 pub fn annotations(text: &str, data_key: &str) -> Annotations {
     // Most documents have none, and need no second look.
     if !(text.contains('#') && text.contains('@')) {
@@ -114,15 +117,14 @@ pub fn annotations(text: &str, data_key: &str) -> Annotations {
     };
     let mut rules: BTreeMap<usize, Rule> = BTreeMap::new();
     let mut warnings = Vec::new();
-    let comments = outline.comments(text);
-    for comment in comments
-        .iter()
-        .filter(|comment| comment.text.starts_with('@'))
-    {
-        let Some(entry) = outline.owner(comment) else {
+    for comment in comments(text, &outline.opaque) {
+        if !comment.text.starts_with('@') {
+            continue;
+        }
+        let Some(entry) = outline.owner(&comment) else {
             continue;
         };
-        let Some(path) = below(outline.path(entry), data_key) else {
+        let Some(path) = below(outline.path(entry), hierarchy::or_default(data_key)) else {
             continue;
         };
         match Annotation::read(comment.text) {
@@ -257,9 +259,17 @@ mod tests {
             "data:\n  a:\n    # @require\n  b: 2\n",
             "data:\n  a: &x {c: 1}\n  # @require\n  b: *x\n",
             "data:\n  a:\n  - 1\n  # @require\n  b: 2\n",
+            "data:\n  a: &x\n    c: 1\n   # @require\n  b: 2\n",
+            "data: {a: 1,\n  # @require\n  b: 2}\n",
         ] {
             assert_eq!(rules(text), ["b!"], "{text}");
         }
+    }
+
+    #[test]
+    fn comments_below_one_about_an_outer_key_are_about_that_key_too() {
+        let text = "data:\n  w:\n    a: 1\n  # @require\n\n    # @validate x\n  b: 2\n";
+        assert_eq!(rules(text), ["b!x"]);
     }
 
     #[test]
@@ -270,6 +280,8 @@ mod tests {
             "data:\n  a: \"x\n    # @require\n    \"\n",
             "data:\n  a: 'it''s # @require'\n",
             "data:\n  a: x#@require\n",
+            "data:\n  a: !!str \"# @require\"\n",
+            "data:\n  a: &x |\n    # @require\n  b: 1\n",
         ] {
             assert_eq!(rules(text), [""; 0], "{text}");
         }
@@ -279,6 +291,8 @@ mod tests {
     fn the_line_that_opens_a_block_may_have_a_comment() {
         let text = "data:\n  é: | # @require\n    # no\n    ü\n  # @require\n  c: 1\n";
         assert_eq!(rules(text), ["é!", "c!"]);
+        let text = "data:\n  a: !!str > # @require\n    # no\n  b: | # @require\n";
+        assert_eq!(rules(text), ["a!", "b!"]);
     }
 
     #[test]

@@ -37,10 +37,7 @@ pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value,
         Some(other) => return Err(HieraError::Overrides(other.kind())),
     };
     let hierarchy = Hierarchy::read(root.get("hierarchy"))?;
-    let data_key = match data_key {
-        "" => DATA_KEY,
-        other => other,
-    };
+    let data_key = or_default(data_key);
     let base = root.get(data_key).filter(|data| data.as_map().is_some());
     let expander = Expander::new(facts);
     let mut data = match base {
@@ -82,6 +79,14 @@ pub fn resolve(document: &Value, facts: &Facts, data_key: &str) -> Result<Value,
         }
     }
     Ok(data)
+}
+
+/// Returns the name of the base data.
+pub(super) fn or_default(data_key: &str) -> &str {
+    match data_key {
+        "" => DATA_KEY,
+        other => other,
+    }
 }
 
 /// The `hierarchy` section.
