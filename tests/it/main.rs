@@ -2,6 +2,7 @@
 //! - `api`: requests piped in, responses field by field
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
 //! - `crash`: kill -9 in the middle, processes left behind
+//! - `data`: facts, hierarchies, variables
 //! - `exec`, `file`: every row of the types' tables, on the real machine
 //! - `nested`: manifests that apply manifests
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
@@ -20,6 +21,7 @@
 mod api;
 mod apply;
 mod crash;
+mod data;
 mod exec;
 mod file;
 mod nested;
