@@ -17,8 +17,8 @@
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+
+mod support;
 
 const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
 const ROUNDS: usize = 15;
@@ -27,7 +27,7 @@ fn main() {
     let args: Vec<String> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
         Some("floor") => floor(Path::new(&args[2])),
-        Some("measure") => measure(&args[2..]),
+        Some("measure") => support::measure(&args[2..]),
         _ => compare(),
     }
 }
@@ -46,13 +46,6 @@ fn manifest(directory: &Path, files: usize) -> String {
     text
 }
 
-/// What one run cost.
-#[derive(Clone, Copy)]
-struct Cost {
-    time: Duration,
-    peak_kib: i64,
-}
-
 fn compare() {
     println!(
         "{:>7} {:>11} {:>11} {:>8} {:>13} {:>10}",
@@ -69,18 +62,8 @@ fn compare() {
         let ccm = [env!("CARGO_BIN_EXE_ccm"), "apply", manifest, "--no-report"];
         let own = std::env::current_exe().unwrap();
         let floor = [own.to_str().unwrap(), "floor", manifest];
-        run(&ccm);
-        // Alternating rounds share whatever else the machine does; the best of each counts.
-        let mut best: [Option<Cost>; 2] = [None, None];
-        for _ in 0..ROUNDS {
-            for (slot, command) in best.iter_mut().zip([&ccm[..], &floor[..]]) {
-                let cost = run(command);
-                if slot.is_none_or(|old| cost.time < old.time) {
-                    *slot = Some(cost);
-                }
-            }
-        }
-        let [ours, plain] = best.map(|cost| cost.expect("there was a round"));
+        support::run(&ccm);
+        let [ours, plain] = support::best_of(ROUNDS, [&ccm, &floor]);
         let each = ours.time / u32::try_from(files).unwrap();
         per_file.push(each);
         println!(
@@ -95,35 +78,6 @@ fn compare() {
         "cost per file at 10,000 files relative to 100: {:.2}",
         per_file[3].as_secs_f64() / per_file[1].as_secs_f64()
     );
-}
-
-/// Runs a command below a fresh process that reports time and peak memory of just that command.
-fn run(command: &[&str]) -> Cost {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .arg("measure")
-        .args(command)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let (nanos, peak) = text.trim().split_once(' ').unwrap();
-    Cost {
-        time: Duration::from_nanos(nanos.parse().unwrap()),
-        peak_kib: peak.parse().unwrap(),
-    }
-}
-
-fn measure(command: &[String]) {
-    let began = Instant::now();
-    let status = Command::new(&command[0])
-        .args(&command[1..])
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
-    let time = began.elapsed();
-    assert!(status.success());
-    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN);
-    println!("{} {}", time.as_nanos(), usage.unwrap().max_rss());
 }
 
 /// The plain program.

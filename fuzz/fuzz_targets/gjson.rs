@@ -1,0 +1,16 @@
+//! Any text as a path into a small document: no panic, no endless walk.
+
+#![no_main]
+
+use ccm::model::document::parse;
+use ccm::template::path;
+use libfuzzer_sys::fuzz_target;
+
+const DOCUMENT: &str =
+    r#"{"a":{"b":[{"n":"x","v":1},{"n":"y","v":2.5},null,true]},"k.k":"dot","l":[[1,2],[3]]}"#;
+
+fuzz_target!(|text: &str| {
+    if let Ok(document) = parse(DOCUMENT) {
+        let _ = path::find(&document.to_value(), text);
+    }
+});

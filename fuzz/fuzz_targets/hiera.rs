@@ -1,0 +1,19 @@
+//! Any text as a hiera document, annotations included: no panic, no endless merge.
+
+#![no_main]
+
+use ccm::hiera::{DATA_KEY, annotations, resolve, validate};
+use ccm::model::Value;
+use ccm::model::document::parse;
+use ccm::template::env::Facts;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let found = annotations(text, DATA_KEY);
+    if let Ok(document) = parse(text) {
+        let facts = Facts::Known([("role", Value::from("web"))].into_iter().collect());
+        if let Ok(data) = resolve(&document.to_value(), &facts, DATA_KEY) {
+            let _ = validate(&data, &found.rules);
+        }
+    }
+});
