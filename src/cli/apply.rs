@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::environment::{FactArgs, environment};
+use super::environment::{FactArgs, NatsArgs, environment};
 use super::output::{Console, Report, to_millis};
 use super::{CliError, Verdict, data};
 use crate::engine::{Engine, Level, Line, Machine, Mode, Scope, Session, directory_of};
@@ -75,6 +75,9 @@ pub(super) struct Inputs {
     /// More data, over the manifest's own: a file or a URL
     #[arg(long, env = "CCM_HIERA_DATA", value_name = "SOURCE")]
     hiera: Option<String>,
+
+    #[command(flatten)]
+    nats: NatsArgs,
 
     /// Reads variables for templates from ./.env (the default)
     #[arg(long, overrides_with = "no_read_env", hide = true)]

@@ -15,6 +15,24 @@ use crate::template::env::Facts;
 /// The largest file a template may read.
 pub(super) const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
+/// Where lookups over NATS go. Taken as upstream takes it; nothing asks NATS yet.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct NatsArgs {
+    /// The NATS context for lookups
+    #[arg(
+        long,
+        global = true,
+        env = "NATS_CONTEXT",
+        value_name = "NAME",
+        hide = true
+    )]
+    context: Option<String>,
+
+    /// The stream of registrations for lookups
+    #[arg(short = 'R', long, global = true, value_name = "STREAM", hide = true)]
+    registration: Option<String>,
+}
+
 /// Facts that somebody gives by hand.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct FactArgs {

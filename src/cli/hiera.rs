@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 
-use super::environment::{gatherer, read_document, split_pair, variables};
+use super::environment::{NatsArgs, gatherer, read_document, split_pair, variables};
 use super::output::Console;
 use super::{CliError, Verdict, data};
 use crate::hiera::{self, DATA_KEY};
@@ -65,6 +65,9 @@ struct ParseArgs {
 
     #[command(flatten)]
     sources: FactSources,
+
+    #[command(flatten)]
+    nats: NatsArgs,
 
     /// Prints only what this path finds
     #[arg(long, value_name = "PATH")]

@@ -157,48 +157,42 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The answer to an ensure request: an event, or the reason why there is none.
+/// An answer: what was asked for, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct EnsureResponse {
+pub struct Response<T> {
     pub protocol: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<TransactionEvent>,
+    pub state: Option<T>,
 }
+
+/// The answer to an ensure request.
+pub type EnsureResponse = Response<TransactionEvent>;
+
+/// The answer to a status request.
+pub type StatusResponse = Response<State>;
 
 impl EnsureResponse {
     pub fn new(result: Result<TransactionEvent, String>) -> Self {
-        let (state, error) = match result {
-            Ok(event) => (Some(event), None),
-            Err(error) => (None, Some(error)),
-        };
-        Self {
-            protocol: ENSURE_RESPONSE,
-            error,
-            state,
-        }
+        Self::of(ENSURE_RESPONSE, result)
     }
-}
-
-/// The answer to a status request.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StatusResponse {
-    pub protocol: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<State>,
 }
 
 impl StatusResponse {
     pub fn new(result: Result<State, String>) -> Self {
+        Self::of(STATUS_RESPONSE, result)
+    }
+}
+
+impl<T> Response<T> {
+    fn of(protocol: &'static str, result: Result<T, String>) -> Self {
         let (state, error) = match result {
             Ok(state) => (Some(state), None),
             Err(error) => (None, Some(error)),
         };
         Self {
-            protocol: STATUS_RESPONSE,
+            protocol,
             error,
             state,
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 
-use super::environment::{FactArgs, environment};
+use super::environment::{FactArgs, NatsArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict, data};
 use crate::engine::{Engine, Machine, Mode, Scope, Session};
@@ -54,6 +54,9 @@ struct Options {
         default_value = ".hiera"
     )]
     hiera: String,
+
+    #[command(flatten)]
+    nats: NatsArgs,
 
     /// Reads variables for templates from ./.env (the default)
     #[arg(long, global = true, overrides_with = "no_read_env", hide = true)]
