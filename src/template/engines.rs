@@ -67,7 +67,12 @@ pub fn render_with(
     let root = Value::from(variables.clone());
     let rendered = match template.engine {
         Engine::Go => {
-            let options = go::Options { name, left, right };
+            let options = go::Options {
+                name,
+                left,
+                right,
+                now: env.now.as_ref(),
+            };
             go::render(text, &options, &root, functions).map_err(|err| wrong(&err))
         }
         Engine::Jinja | Engine::Jet => {

@@ -15,5 +15,6 @@ pub mod jet;
 pub mod jinja;
 pub mod path;
 pub mod resolve;
+mod time;
 
 pub use env::Env;

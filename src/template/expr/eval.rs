@@ -16,7 +16,7 @@ use super::lexer::Text;
 use super::pattern;
 use super::val::{Key, Reason, Val, count};
 use super::{Cache, Extras};
-use super::{ops, time};
+use super::{method, ops};
 use crate::model::Value;
 use crate::template::functions;
 
@@ -301,7 +301,7 @@ impl<'a> Machine<'a> {
                 .map(|text| Some(text.into()))
                 .map_err(fail);
         }
-        if let Some(result) = time::call(&base, name, &arguments) {
+        if let Some(result) = method::call(&base, name, &arguments, &mut self.budget) {
             return result.map(Some).map_err(fail);
         }
         let key = Val::from(name);

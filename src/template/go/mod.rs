@@ -20,7 +20,6 @@ mod parse;
 mod printf;
 mod quote;
 mod sprig;
-mod time;
 mod tree;
 mod version;
 
@@ -31,20 +30,22 @@ use self::call::World;
 use self::datum::Datum;
 use self::meter::Meter;
 use self::tree::Fault;
-use super::env::Functions;
+use super::env::{Functions, Now};
 use crate::model::Value;
 
 /// How much of a line an error shows, in characters.
 const LONGEST_LINE: usize = 120;
 
-/// How a template is read.
-#[derive(Clone, Copy, Debug)]
+/// How a template is read, and by which clock.
+#[derive(Clone, Copy)]
 pub struct Options<'a> {
     /// What errors call the template: usually its path.
     pub name: &'a str,
     /// The delimiters; an empty one is the default.
     pub left: &'a str,
     pub right: &'a str,
+    /// The clock of `now`, `date` and `ago`; without one they ask the machine.
+    pub now: Option<&'a Now>,
 }
 
 impl Default for Options<'_> {
@@ -53,6 +54,7 @@ impl Default for Options<'_> {
             name: "template",
             left: "{{",
             right: "}}",
+            now: None,
         }
     }
 }
@@ -76,8 +78,6 @@ pub struct GoError {
 /// Functions of the caller win over ours of the same name. Where we differ from Go: maps are
 /// always walked in order, `int64` is accepted where sprig wants `int`, text cut inside a
 /// character is repaired, there are no complex numbers, and depth, size and time are bounded.
-/// A caller's function `now` is the clock of our `now`, `date` and `ago`: it gives seconds since
-/// 1970 or RFC 3339 text.
 pub fn render(
     template: &str,
     options: &Options<'_>,
@@ -101,7 +101,7 @@ fn render_within(
     let world = World {
         meter,
         environ: root.get("environ").or_else(|| root.get("Environ")),
-        functions,
+        now: options.now,
     };
     eval::run(&tree, options.name, Datum::from_value(root), &world).map_err(located)
 }

@@ -260,7 +260,7 @@ fn to_json(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
 /// Returns a value as JSON has it: durations are nanoseconds, times follow RFC 3339.
 fn json_value(value: &Val, budget: &mut Budget<'_>) -> Result<Value, Reason> {
     match value {
-        Val::Time(time) => Ok(time.json().into()),
+        Val::Time(time) => Ok(time.rfc3339().into()),
         Val::Duration(nanos) => Ok((*nanos).into()),
         Val::Month(month) => Ok(i64::from(month.0).into()),
         Val::Weekday(day) => Ok(i64::from(day.0).into()),
