@@ -14,7 +14,7 @@ use super::fit::{member_of, mismatched, result_of};
 use super::kind::{Item, Kind};
 use super::lexer::Text;
 use super::method::{self, Receiver};
-use super::pattern;
+use crate::template::pattern;
 
 /// The names an expression may use beside built-ins and its own variables.
 pub(super) struct Names<'a> {

@@ -13,12 +13,11 @@ use super::budget::Budget;
 use super::each::Loop;
 use super::error::Fault;
 use super::lexer::Text;
-use super::pattern;
 use super::val::{Key, Reason, Val, count};
 use super::{Cache, Extras};
 use super::{method, ops};
 use crate::model::Value;
-use crate::template::functions;
+use crate::template::{functions, pattern};
 
 /// How many patterns that are not literals one run keeps compiled.
 const MAX_PATTERNS: usize = 64;

@@ -21,7 +21,6 @@ mod lexer;
 mod method;
 mod ops;
 mod parser;
-mod pattern;
 mod val;
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ fn functions() -> Functions {
     ])
 }
 
-fn rendered(template: &str) -> Result<String, GoError> {
+fn rendered(template: &str) -> Result<String, TemplateError> {
     let now: Now = Arc::new(|| chrono::DateTime::from_timestamp(1_700_000_000, 0).unwrap());
     let options = Options {
         name: "motd.tmpl",
@@ -43,7 +43,7 @@ fn text(template: &str) -> String {
     rendered(template).unwrap_or_else(|err| panic!("{template}: {err}"))
 }
 
-fn error(template: &str) -> GoError {
+fn error(template: &str) -> TemplateError {
     match rendered(template) {
         Err(err) => err,
         Ok(out) => panic!("{template}: expected an error, got {out:?}"),
