@@ -175,6 +175,16 @@ mod tests {
         assert!(reason.ends_with(": `a[`"), "{reason}");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn what_is_rewritten_stays_a_pattern(pattern in r"[a-c.*+?|(){}\[\]^$\\wdsbQE&~:é-]{0,24}") {
+            // Neither panics, and text outside sets and escapes is only ever quoted.
+            if Regex::new(&pattern).is_ok() && !pattern.contains(['[', '\\']) {
+                proptest::prop_assert!(compile(&pattern).is_ok());
+            }
+        }
+    }
+
     #[test]
     fn a_pattern_too_large_is_refused() {
         assert!(compile(r"(\pL{1000}){1000}").is_err());

@@ -236,3 +236,15 @@ fn the_callers_clock_is_asked() {
     let now: Now = std::sync::Arc::new(move || instant);
     assert_eq!(Time::now(Some(&now)).number("Unix"), Some(1_700_000_000));
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_layout_and_no_text_panic(layout in "[ 0-9_.,:ZJanMoSTPp+é-]{0,24}", text in "\\PC{0,24}") {
+        for zone in ["UTC", "Asia/Tehran"].map(|name| Zone::load(name).unwrap()) {
+            let _ = Time::parse(&layout, &text, &zone);
+            let written = sample().within(zone.clone()).format(&layout);
+            proptest::prop_assert!(written.len() <= layout.len() * GROWTH);
+            let _ = Time::parse(&layout, &written, &zone);
+        }
+    }
+}

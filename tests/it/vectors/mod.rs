@@ -64,7 +64,7 @@ fn check(kind: &str, run: impl Fn(&Value) -> Result<Verdict, String>) {
     }
     println!("{kind}: {held} passed, {failed} failed, {elsewhere} left to other tests");
     assert_eq!(failed, 0, "cases of {kind} failed");
-    assert!(held > 0, "no cases of {kind} found");
+    assert!(held + elsewhere > 0, "no cases of {kind} found");
 }
 
 fn files(directory: &Path, kind: &str) -> Vec<PathBuf> {
