@@ -67,7 +67,12 @@ pub fn render_with(
     let root = Value::from(variables.clone());
     let rendered = match template.engine {
         Engine::Go => {
-            let options = go::Options { name, left, right };
+            let options = go::Options {
+                name,
+                left,
+                right,
+                now: env.now.as_ref(),
+            };
             go::render(text, &options, &root, functions).map_err(|err| wrong(&err))
         }
         Engine::Jinja | Engine::Jet => {
@@ -120,6 +125,7 @@ fn context(variables: &Map, env: &Env) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template::expr::{self, Expect};
 
     fn rendered(engine: Engine, text: &str) -> String {
         let env = Env {
@@ -145,6 +151,24 @@ mod tests {
         ] {
             assert_eq!(rendered(engine, text), "80 80", "{text}");
         }
+    }
+
+    #[test]
+    fn the_clock_of_the_environment_is_the_clock_of_go_templates_and_expressions() {
+        let env = Env {
+            now: Some(std::sync::Arc::new(|| chrono::DateTime::UNIX_EPOCH)),
+            ..Env::default()
+        };
+        let template = Template {
+            engine: Engine::Go,
+            name: "input",
+            text: b"{{ now.UTC.Year }}",
+            left: "",
+            right: "",
+        };
+        assert_eq!(render(template, &env).as_deref(), Ok(b"1970".as_slice()));
+        let program = expr::compile("now().UTC().Year()", Expect::Any);
+        assert_eq!(program.unwrap().run(&env), Ok(Value::Int(1970)));
     }
 
     #[test]

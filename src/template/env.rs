@@ -8,6 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
+
 use crate::model::Value;
 
 /// Gathers one section of the facts (`host`, `network`, …), or all of them for `None`.
@@ -22,6 +24,9 @@ pub type KvGet = Arc<dyn Fn(&str, &str) -> Result<String, String> + Send + Sync>
 /// Looks registrations up by cluster, protocol, service and address (`*` or empty: any). Returns
 /// a list of maps with the fields `Cluster Service Protocol Address Port Priority Annotations TTL`.
 pub type Registrations = Arc<dyn Fn([&str; 4]) -> Result<Value, String> + Send + Sync>;
+
+/// Tells the present instant.
+pub type Now = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 
 /// A function of the environment, as every engine calls it: evaluated arguments in, a value or
 /// the bare reason of its failure out.
@@ -41,6 +46,8 @@ pub struct Env {
     pub read_file: Option<ReadFile>,
     pub kv_get: Option<KvGet>,
     pub registrations: Option<Registrations>,
+    /// The clock of `now` and its kin; without one they ask the machine.
+    pub now: Option<Now>,
     /// Hiera documents: only `Facts` and `lookup` exist.
     pub restricted: bool,
     /// A `lookup` that finds nothing gives "" instead of an error.

@@ -15,6 +15,7 @@ use minijinja::value::{Rest, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
 use super::env::{Function, Functions};
+use super::error::TemplateError;
 use crate::model::Value;
 
 /// How many instructions a template may run.
@@ -28,9 +29,6 @@ const DEEPEST_VALUE: usize = 100;
 
 /// How many bytes a template may print.
 const LARGEST: usize = 64 << 20;
-
-/// How much of a line an error shows, in characters.
-const LONGEST_LINE: usize = 120;
 
 /// How a template is read.
 #[derive(Clone, Copy, Debug)]
@@ -52,27 +50,13 @@ impl Default for Options<'_> {
     }
 }
 
-/// Why a template did not render, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}:{line}:{column}: {message} (in `{source_line}`)")]
-pub struct JinjaError {
-    pub name: String,
-    /// From 1.
-    pub line: usize,
-    /// In characters, from 1.
-    pub column: usize,
-    pub message: String,
-    /// The line of the template, without the blanks around it.
-    pub source_line: String,
-}
-
 /// Returns the text a template renders to.
 pub fn render(
     template: &str,
     options: &Options<'_>,
     root: &Value,
     functions: &Functions,
-) -> Result<String, JinjaError> {
+) -> Result<String, TemplateError> {
     let located = |error: Error| locate(template, options.name, &error);
     let environment = environment(options, functions).map_err(located)?;
     let compiled = environment
@@ -209,35 +193,21 @@ impl io::Write for Bounded {
     }
 }
 
-fn locate(template: &str, name: &str, error: &Error) -> JinjaError {
+fn locate(template: &str, name: &str, error: &Error) -> TemplateError {
     let range = error.range().unwrap_or(0..0);
-    // Without a range the line alone is known; its first column stands for it.
-    let before = match (error.range(), error.line()) {
-        (None, Some(line)) => template
+    let offset = match (error.range(), error.line()) {
+        (Some(range), _) => range.start,
+        // The line alone is known; its first column stands for it.
+        (None, Some(line)) if line > 1 => template
             .match_indices('\n')
-            .nth(line.saturating_sub(2))
-            .filter(|_| line > 1)
-            .and_then(|(at, _)| template.get(..=at)),
-        _ => template.get(..range.start),
-    }
-    .unwrap_or("");
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    let source_line = template.get(line_start..).and_then(|s| s.lines().next());
-    JinjaError {
-        name: name.to_owned(),
-        line: before.matches('\n').count() + 1,
-        column: before.get(line_start..).unwrap_or("").chars().count() + 1,
-        message: message(error, template.get(range)),
-        source_line: source_line
-            .unwrap_or("")
-            .trim()
-            .chars()
-            .take(LONGEST_LINE)
-            .collect(),
-    }
+            .nth(line - 2)
+            .map_or(0, |(at, _)| at + 1),
+        _ => 0,
+    };
+    TemplateError::at(template, name, offset, message(error, template.get(range)))
 }
 
-/// Returns the reason without the place, which [`JinjaError`] tells itself.
+/// Returns the reason without the place, which [`TemplateError`] tells itself.
 fn message(error: &Error, culprit: Option<&str>) -> String {
     let mut message = match (error.detail(), error.kind()) {
         (Some(detail), ErrorKind::InvalidOperation) => detail.to_owned(),
@@ -283,7 +253,7 @@ mod tests {
         ])
     }
 
-    fn rendered(template: &str) -> Result<String, JinjaError> {
+    fn rendered(template: &str) -> Result<String, TemplateError> {
         let options = Options {
             name: "motd.j2",
             ..Options::default()

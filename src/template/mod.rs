@@ -5,15 +5,21 @@
 //!
 //! [`Value`]: crate::model::Value
 
+mod base64;
 pub mod engines;
 pub mod env;
+pub mod error;
 pub mod expand;
 pub mod expr;
 pub mod functions;
 pub mod go;
 pub mod jet;
 pub mod jinja;
+mod literal;
 pub mod path;
+mod pattern;
 pub mod resolve;
+mod text;
+mod time;
 
 pub use env::Env;

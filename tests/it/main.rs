@@ -9,6 +9,7 @@
 //! - `schema`: schemas, types and real documents agree
 //! - `session`: several calls kept together
 //! - `tidy`: rules about the source itself
+//! - `vectors`: recorded cases, shared with other implementations
 
 #![expect(
     clippy::disallowed_methods,
@@ -30,3 +31,4 @@ mod schema;
 mod session;
 mod support;
 mod tidy;
+mod vectors;

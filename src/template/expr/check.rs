@@ -13,8 +13,8 @@ use super::error::Fault;
 use super::fit::{member_of, mismatched, result_of};
 use super::kind::{Item, Kind};
 use super::lexer::Text;
-use super::pattern;
-use super::time::{self, Receiver};
+use super::method::{self, Receiver};
+use crate::template::pattern;
 
 /// The names an expression may use beside built-ins and its own variables.
 pub(super) struct Names<'a> {
@@ -252,7 +252,7 @@ impl<'a> Checker<'a> {
                 return Err(Fault::at(at, format!("type nil has no field {name}")));
             }
             (_, Some(name))
-                if receiver(kind).is_some_and(|who| time::signature(who, name).is_some()) =>
+                if receiver(kind).is_some_and(|who| method::signature(who, name).is_some()) =>
             {
                 return Ok(Kind::Function);
             }
@@ -339,7 +339,7 @@ impl<'a> Checker<'a> {
         if found == Kind::Function
             && let Some(name) = self.tree.text(property)
             && let Some(who) = receiver(self.visit(node)?)
-            && let Some((wanted, result)) = time::signature(who, name)
+            && let Some((wanted, result)) = method::signature(who, name)
         {
             let kinds = self.kinds(arguments)?;
             self.fits(name, wanted, &kinds, arguments, at)?;

@@ -13,12 +13,11 @@ use super::budget::Budget;
 use super::each::Loop;
 use super::error::Fault;
 use super::lexer::Text;
-use super::pattern;
 use super::val::{Key, Reason, Val, count};
 use super::{Cache, Extras};
-use super::{ops, time};
+use super::{method, ops};
 use crate::model::Value;
-use crate::template::functions;
+use crate::template::{functions, pattern};
 
 /// How many patterns that are not literals one run keeps compiled.
 const MAX_PATTERNS: usize = 64;
@@ -301,7 +300,7 @@ impl<'a> Machine<'a> {
                 .map(|text| Some(text.into()))
                 .map_err(fail);
         }
-        if let Some(result) = time::call(&base, name, &arguments) {
+        if let Some(result) = method::call(&base, name, &arguments, &mut self.budget) {
             return result.map(Some).map_err(fail);
         }
         let key = Val::from(name);

@@ -18,10 +18,9 @@ mod eval;
 mod fit;
 mod kind;
 mod lexer;
+mod method;
 mod ops;
 mod parser;
-mod pattern;
-mod time;
 mod val;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use super::ast::Binary;
 use super::budget::Budget;
-use super::time;
+use super::method;
 use super::val::{Key, Number, Reason, Val};
 use crate::model::Value;
 
@@ -31,7 +31,7 @@ pub(super) fn equal(left: &Val, right: &Val, budget: &mut Budget<'_>) -> Result<
         return Ok(true);
     }
     match (left, right) {
-        (Val::Time(left), Val::Time(right)) => return Ok(left.is_same_instant(right)),
+        (Val::Time(left), Val::Time(right)) => return Ok(left.cmp_instant(right).is_eq()),
         (Val::Duration(left), Val::Duration(right)) => return Ok(left == right),
         (Val::Month(left), Val::Month(right)) => return Ok(left == right),
         (Val::Weekday(left), Val::Weekday(right)) => return Ok(left == right),
@@ -361,7 +361,7 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
                 .ok_or_else(|| out_of_range(index, text.len()))
         }
         (Val::Duration(_) | Val::Time(_) | Val::Month(_) | Val::Weekday(_), Some(name))
-            if time::has_method(from, name) =>
+            if method::has_method(from, name) =>
         {
             Err(format!("method {name} must be called"))
         }

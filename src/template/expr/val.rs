@@ -9,9 +9,9 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use super::budget::Budget;
-use super::time::{Month, Time, Weekday, Zone, duration_text};
 use crate::model::Value;
 use crate::model::value::{Map, go_float};
+use crate::template::time::{Month, Time, Weekday, Zone, duration};
 
 /// How deep a list built by an expression may nest.
 const MAX_NESTING: u32 = 500;
@@ -262,7 +262,7 @@ impl Val {
             Self::Environ => Ok(budget.environ()),
             Self::Env => Ok(budget.whole()),
             Self::Time(time) => Ok(time.to_string().into()),
-            Self::Duration(nanos) => Ok(duration_text(nanos).into()),
+            Self::Duration(nanos) => Ok(duration::print(nanos).into()),
             Self::Zone(zone) => Ok(zone.to_string().into()),
             Self::Month(month) => Ok(month.to_string().into()),
             Self::Weekday(day) => Ok(day.to_string().into()),
@@ -393,7 +393,7 @@ impl fmt::Display for Val {
             Self::Plain(value) | Self::Fact(value) => value.fmt(out),
             Self::Facts | Self::Environ | Self::Env => out.write_str(self.go_type()),
             Self::Time(time) => time.fmt(out),
-            Self::Duration(nanos) => out.write_str(&duration_text(*nanos)),
+            Self::Duration(nanos) => out.write_str(&duration::print(*nanos)),
             Self::Zone(zone) => zone.fmt(out),
             Self::Month(month) => month.fmt(out),
             Self::Weekday(day) => day.fmt(out),

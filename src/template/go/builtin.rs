@@ -5,7 +5,8 @@
 
 use super::call::{Answer, Args, Native, takes, takes_from};
 use super::datum::Datum;
-use super::{printf, quote};
+use super::printf;
+use crate::template::text;
 
 /// Returns the function of a name.
 pub fn find(name: &str) -> Option<Native> {
@@ -33,9 +34,11 @@ pub fn find(name: &str) -> Option<Native> {
         "printf" => takes_from(1, |args| {
             printf::format(args.str(0)?, args.from(1), args.meter()).map(Datum::from)
         }),
-        "html" => takes_from(0, |args| Ok(quote::html(&escapable(args)?).into())),
-        "js" => takes_from(0, |args| Ok(quote::js(&escapable(args)?).into())),
-        "urlquery" => takes_from(0, |args| Ok(quote::query(&escapable(args)?).into())),
+        "html" => takes_from(0, |args| {
+            Ok(text::html(&escapable(args)?, "\u{fffd}").into())
+        }),
+        "js" => takes_from(0, |args| Ok(text::js(&escapable(args)?).into())),
+        "urlquery" => takes_from(0, |args| Ok(text::query(&escapable(args)?).into())),
         _ => return None,
     })
 }

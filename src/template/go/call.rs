@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use super::datum::{Datum, Dict};
 use super::meter::Meter;
-use super::time::Time;
 use super::version::Version;
 use crate::model::Value;
-use crate::template::env::Functions;
+use crate::template::env::Now;
+use crate::template::time::Time;
 
 /// What a function answers.
 pub type Answer = Result<Datum, String>;
@@ -67,7 +67,8 @@ pub struct World<'a> {
     pub meter: Meter,
     /// The environment that `env` reads: that of the root data, never the process's own.
     pub environ: Option<&'a Value>,
-    pub functions: &'a Functions,
+    /// The caller's clock.
+    pub now: Option<&'a Now>,
 }
 
 /// The evaluated arguments of one call.

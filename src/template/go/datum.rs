@@ -15,10 +15,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::meter::Meter;
-use super::time::Time;
 use super::version::Version;
 use crate::model::Value;
 use crate::model::value::go_float;
+use crate::template::time::Time;
 
 /// How many levels of lists and dicts a walk follows.
 const DEEPEST: usize = 100;

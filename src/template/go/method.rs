@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use super::call::{Answer, Args};
 use super::datum::Datum;
-use super::time::Time;
 use super::version::Version;
+use crate::template::time::{self, Time, Zone};
 
 /// Returns the answer of a method, or nothing when the value has no such method.
 pub fn call(receiver: &Datum, name: &str, args: &Args<'_>) -> Option<Answer> {
@@ -18,34 +18,37 @@ pub fn call(receiver: &Datum, name: &str, args: &Args<'_>) -> Option<Answer> {
 }
 
 fn of_time(time: &Time, name: &str, args: &Args<'_>) -> Option<Answer> {
-    let part = |layout: &str| Ok(Datum::Int(time.format(layout).trim().parse().unwrap_or(0)));
+    if let Some(number) = time.number(name) {
+        // Counts since 1970 are Go's `int64`, parts of a date its `int`.
+        return Some(Ok(match name.starts_with("Unix") {
+            true => Datum::Int64(number),
+            false => Datum::Int(number),
+        }));
+    }
     Some(match name {
-        "Year" => part("2006"),
-        "Day" => part("2"),
-        "Hour" => part("15"),
-        "Minute" => part("4"),
-        "Second" => part("5"),
-        "YearDay" => part("002"),
-        "Month" => Ok(time.format("January").into()),
-        "Weekday" => Ok(time.format("Monday").into()),
-        "Unix" => Ok(Datum::Int64(time.unix())),
-        "UnixMilli" => Ok(Datum::Int64(time.unix_millis())),
+        "Month" => Ok(time.month().to_string().into()),
+        "Weekday" => Ok(time.weekday().to_string().into()),
+        "IsZero" => Ok(time.cmp_instant(&Time::zero()).is_eq().into()),
         "String" => Ok(time.to_string().into()),
-        "UTC" => Ok(Datum::Time(time.in_utc())),
-        "Local" => Ok(Datum::Time(time.in_local())),
-        "Format" => args.str(0).map(|layout| time.format(layout).into()),
+        "UTC" => Ok(Datum::Time(time.within(Zone::Utc))),
+        "Local" => Ok(Datum::Time(time.within(Zone::Local))),
+        "Format" => args.str(0).and_then(|layout| {
+            let most = layout.len().saturating_mul(time::GROWTH);
+            args.meter().spend(most)?;
+            Ok(time.format(layout).into())
+        }),
         "Before" => args
             .time(0)
-            .map(|other| (time.nanos() < other.nanos()).into()),
+            .map(|other| time.cmp_instant(other).is_lt().into()),
         "After" => args
             .time(0)
-            .map(|other| (time.nanos() > other.nanos()).into()),
+            .map(|other| time.cmp_instant(other).is_gt().into()),
         "Equal" => args
             .time(0)
-            .map(|other| (time.nanos() == other.nanos()).into()),
+            .map(|other| time.cmp_instant(other).is_eq().into()),
         "AddDate" => (|| {
             let moved = time.add_date(args.int(0)?, args.int(1)?, args.int(2)?);
-            moved.map(Datum::Time).ok_or("date out of range".into())
+            moved.map(Datum::Time)
         })(),
         _ => return None,
     })

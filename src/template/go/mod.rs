@@ -18,9 +18,7 @@ mod meter;
 mod method;
 mod parse;
 mod printf;
-mod quote;
 mod sprig;
-mod time;
 mod tree;
 mod version;
 
@@ -31,20 +29,20 @@ use self::call::World;
 use self::datum::Datum;
 use self::meter::Meter;
 use self::tree::Fault;
-use super::env::Functions;
+use super::env::{Functions, Now};
+use super::error::TemplateError;
 use crate::model::Value;
 
-/// How much of a line an error shows, in characters.
-const LONGEST_LINE: usize = 120;
-
-/// How a template is read.
-#[derive(Clone, Copy, Debug)]
+/// How a template is read, and by which clock.
+#[derive(Clone, Copy)]
 pub struct Options<'a> {
     /// What errors call the template: usually its path.
     pub name: &'a str,
     /// The delimiters; an empty one is the default.
     pub left: &'a str,
     pub right: &'a str,
+    /// The clock of `now`, `date` and `ago`; without one they ask the machine.
+    pub now: Option<&'a Now>,
 }
 
 impl Default for Options<'_> {
@@ -53,22 +51,9 @@ impl Default for Options<'_> {
             name: "template",
             left: "{{",
             right: "}}",
+            now: None,
         }
     }
-}
-
-/// Why a template did not render, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}:{line}:{column}: {message} (in `{source_line}`)")]
-pub struct GoError {
-    pub name: String,
-    /// From 1.
-    pub line: usize,
-    /// In characters, from 1.
-    pub column: usize,
-    pub message: String,
-    /// The line of the template, without the blanks around it.
-    pub source_line: String,
 }
 
 /// Returns the text a template renders to.
@@ -76,14 +61,12 @@ pub struct GoError {
 /// Functions of the caller win over ours of the same name. Where we differ from Go: maps are
 /// always walked in order, `int64` is accepted where sprig wants `int`, text cut inside a
 /// character is repaired, there are no complex numbers, and depth, size and time are bounded.
-/// A caller's function `now` is the clock of our `now`, `date` and `ago`: it gives seconds since
-/// 1970 or RFC 3339 text.
 pub fn render(
     template: &str,
     options: &Options<'_>,
     root: &Value,
     functions: &Functions,
-) -> Result<String, GoError> {
+) -> Result<String, TemplateError> {
     render_within(Meter::default(), template, options, root, functions)
 }
 
@@ -93,15 +76,15 @@ fn render_within(
     options: &Options<'_>,
     root: &Value,
     functions: &Functions,
-) -> Result<String, GoError> {
+) -> Result<String, TemplateError> {
     let left = or_default(options.left, "{{");
     let right = or_default(options.right, "}}");
-    let located = |fault| locate(template, options.name, fault);
+    let located = |fault: Fault| TemplateError::at(template, options.name, fault.at, fault.message);
     let tree = parse::parse(template, left, right, functions).map_err(located)?;
     let world = World {
         meter,
         environ: root.get("environ").or_else(|| root.get("Environ")),
-        functions,
+        now: options.now,
     };
     eval::run(&tree, options.name, Datum::from_value(root), &world).map_err(located)
 }
@@ -111,23 +94,5 @@ fn or_default<'a>(delimiter: &'a str, default: &'a str) -> &'a str {
         default
     } else {
         delimiter
-    }
-}
-
-fn locate(template: &str, name: &str, fault: Fault) -> GoError {
-    let before = template.get(..fault.at).unwrap_or(template);
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    let source_line = template.get(line_start..).and_then(|s| s.lines().next());
-    GoError {
-        name: name.to_owned(),
-        line: before.matches('\n').count() + 1,
-        column: before.get(line_start..).unwrap_or("").chars().count() + 1,
-        message: fault.message,
-        source_line: source_line
-            .unwrap_or("")
-            .trim()
-            .chars()
-            .take(LONGEST_LINE)
-            .collect(),
     }
 }

@@ -506,8 +506,7 @@ impl<'t> Parser<'t, '_> {
 
     fn callee(&self, token: Token<'t>) -> Result<Callee<'t>, Fault> {
         let name = token.text;
-        // The caller's `now` is a clock for our functions of time, which make a time of it.
-        let outside = self.functions.get(name).filter(|_| name != "now");
+        let outside = self.functions.get(name);
         let target = match name {
             _ if outside.is_some() => outside.cloned().map(Target::Outside),
             "and" => Some(Target::And),

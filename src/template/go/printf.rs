@@ -4,8 +4,8 @@
 
 use super::datum::Datum;
 use super::meter::Meter;
-use super::quote;
 use crate::model::value::go_float;
+use crate::template::text;
 
 /// The widest field and the longest precision, as in Go.
 const WIDEST: usize = 1_000_000;
@@ -288,12 +288,12 @@ impl Printer<'_> {
         };
         self.meter.spend(text.len().saturating_mul(4))?;
         match verb {
-            'v' if spec.sharp => self.pad(spec, &quote::double(text, false)),
+            'v' if spec.sharp => self.pad(spec, &text::double(text, false)),
             'v' | 's' => self.pad(spec, text),
             'q' if spec.sharp && !text.contains(['`', '\n', '\r']) => {
                 self.pad(spec, &format!("`{text}`"))
             }
-            'q' => self.pad(spec, &quote::double(text, spec.plus)),
+            'q' => self.pad(spec, &text::double(text, spec.plus)),
             'x' | 'X' => {
                 let mut hex = String::new();
                 for byte in text.bytes() {
@@ -327,7 +327,7 @@ impl Printer<'_> {
             'x' => format!("{size:x}"),
             'X' => format!("{size:X}"),
             'c' => return self.pad(spec, character.encode_utf8(&mut [0; 4])),
-            'q' => return self.pad(spec, &quote::single(character, spec.plus)),
+            'q' => return self.pad(spec, &text::single(character, spec.plus)),
             'U' => {
                 return self.pad(
                     Spec {

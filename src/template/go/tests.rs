@@ -26,13 +26,14 @@ fn functions() -> Functions {
             "kvGet",
             Arc::new(|_: &[Value]| Err("no such bucket".into())),
         ),
-        ("now", Arc::new(|_: &[Value]| Ok(Value::Int(1_700_000_000)))),
     ])
 }
 
-fn rendered(template: &str) -> Result<String, GoError> {
+fn rendered(template: &str) -> Result<String, TemplateError> {
+    let now: Now = Arc::new(|| chrono::DateTime::from_timestamp(1_700_000_000, 0).unwrap());
     let options = Options {
         name: "motd.tmpl",
+        now: Some(&now),
         ..Options::default()
     };
     render(template, &options, &root(), &functions())
@@ -42,7 +43,7 @@ fn text(template: &str) -> String {
     rendered(template).unwrap_or_else(|err| panic!("{template}: {err}"))
 }
 
-fn error(template: &str) -> GoError {
+fn error(template: &str) -> TemplateError {
     match rendered(template) {
         Err(err) => err,
         Ok(out) => panic!("{template}: expected an error, got {out:?}"),
@@ -224,6 +225,7 @@ fn either_delimiter_can_be_left_to_its_default() {
         name: "t",
         left: "<<",
         right: "",
+        now: None,
     };
     let out = render("<< .data.port }}", &options, &root(), &functions());
     assert_eq!(out.as_deref(), Ok("8080"));

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use super::error::{Fault, Problem, Span};
-use super::escape::{self, Writer};
+use super::escape::Writer;
 use super::item::{self, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime};
 use super::shelf;
 use crate::model::value::Map;
 use crate::model::{Value, json};
+use crate::template::text;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Builtin {
@@ -111,11 +112,11 @@ impl Runtime<'_> {
         let call = Call { name, items, span };
         let text = |runtime: &mut Self, at| call.text(runtime, at);
         Ok(Item::Data(match builtin {
-            Builtin::Lower => escape::lower(&text(self, 0)?).into(),
-            Builtin::Upper => escape::upper(&text(self, 0)?).into(),
+            Builtin::Lower => text::lower(&text(self, 0)?).into(),
+            Builtin::Upper => text::upper(&text(self, 0)?).into(),
             Builtin::TrimSpace => text(self, 0)?.trim().into(),
-            Builtin::Html => escape::html(&text(self, 0)?, "\0").into(),
-            Builtin::Url => escape::query(&text(self, 0)?).into(),
+            Builtin::Html => text::html(&text(self, 0)?, "\0").into(),
+            Builtin::Url => text::query(&text(self, 0)?).into(),
             Builtin::HasPrefix => text(self, 0)?.starts_with(&*text(self, 1)?).into(),
             Builtin::HasSuffix => text(self, 0)?.ends_with(&*text(self, 1)?).into(),
             Builtin::Repeat => call.repeat(self)?.into(),

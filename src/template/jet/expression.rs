@@ -5,9 +5,9 @@
 
 use super::ast::{Arguments, Expr, ExprKind, Operator, Step};
 use super::item::Item;
-use super::literal;
 use super::parser::{Parsed, Parser};
 use super::token::{Keyword, Kind, Token};
+use crate::template::literal::{self, Number};
 
 impl Parser {
     pub fn expression(&mut self, context: &'static str) -> Parsed<Expr> {
@@ -238,10 +238,17 @@ impl Parser {
 
     fn literal(&self, token: Token) -> Parsed<ExprKind> {
         let text = self.source.slice(token.span);
-        let number = |value: f64| Item::Data(value.into());
+        // Every number of a template is a float; large ones lose digits, as floats do.
+        let float = |value: f64| Item::Data(value.into());
         let item = match token.kind {
-            Kind::Number => literal::number(&String::from_utf8_lossy(text)).map(number),
-            Kind::Character => literal::character(text).map(number),
+            Kind::Number => literal::number(&String::from_utf8_lossy(text)).map(|number| {
+                float(match number {
+                    Number::Int(value) => value as f64,
+                    Number::Uint(value) => value as f64,
+                    Number::Float(value) => value,
+                })
+            }),
+            Kind::Character => literal::character(text).map(|code| float(code.into())),
             Kind::Raw => literal::raw(text).map(Item::from_bytes),
             _ => literal::quoted(text).map(Item::from_bytes),
         };

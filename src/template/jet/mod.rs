@@ -21,7 +21,6 @@ mod evaluate;
 mod expression;
 mod item;
 mod lexer;
-mod literal;
 mod operate;
 mod parser;
 mod runtime;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use super::ast::{Blocks, Body, Node, Unit};
 use super::error::{Fault, Source, Span, Stage};
 use super::lexer::{self, Tokens};
-use super::literal;
 use super::shelf::Shelf;
 use super::token::{Keyword, Kind, Token};
+use crate::template::literal;
 
 /// How deep statements and expressions may nest.
 const MAX_NESTING: usize = 64;

@@ -1,7 +1,6 @@
 //! Built-ins on text. Sizes are charged before text is built, so that no call can explode.
 
-use base64::engine::general_purpose::STANDARD;
-use base64::{DecodeError, Engine};
+use data_encoding::BASE64;
 
 use super::{Builtin, INT, Overload, TEXT, TEXTS, argument, checked, kind_name, only, overloads};
 use crate::model::{Value, json};
@@ -9,6 +8,7 @@ use crate::template::expr::budget::Budget;
 use crate::template::expr::kind::Kind;
 use crate::template::expr::ops;
 use crate::template::expr::val::{MEMORY, Reason, Val, count};
+use crate::template::{base64, text};
 
 pub(super) static BUILTINS: &[Builtin] = &[
     checked("len", len_kind, len),
@@ -34,12 +34,12 @@ pub(super) static BUILTINS: &[Builtin] = &[
     overloads("upper", ONE_TEXT, |args, budget| {
         let text = argument(args, 0).text()?;
         budget.write(text.len())?;
-        Ok(text.to_uppercase().into())
+        Ok(text::upper(text).into())
     }),
     overloads("lower", ONE_TEXT, |args, budget| {
         let text = argument(args, 0).text()?;
         budget.write(text.len())?;
-        Ok(text.to_lowercase().into())
+        Ok(text::lower(text).into())
     }),
     overloads("split", SPLIT, |args, budget| split(args, false, budget)),
     overloads("splitAfter", SPLIT, |args, budget| {
@@ -80,19 +80,12 @@ pub(super) static BUILTINS: &[Builtin] = &[
     overloads("toBase64", ONE_TEXT, |args, budget| {
         let text = argument(args, 0).text()?;
         budget.write(text.len() / 3 * 4 + 4)?;
-        Ok(STANDARD.encode(text.as_bytes()).into())
+        Ok(BASE64.encode(text.as_bytes()).into())
     }),
     overloads("fromBase64", ONE_TEXT, |args, budget| {
         let text = argument(args, 0).text()?;
         budget.write(text.len())?;
-        // Line breaks inside are fine.
-        let plain = text.replace(['\r', '\n'], "");
-        let bytes = STANDARD.decode(&plain).map_err(|err| match err {
-            DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => {
-                format!("illegal base64 data at input byte {at}")
-            }
-            _ => format!("illegal base64 data at input byte {}", plain.len()),
-        })?;
+        let bytes = base64::decode(text)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned().into())
     }),
 ];
@@ -260,7 +253,7 @@ fn to_json(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
 /// Returns a value as JSON has it: durations are nanoseconds, times follow RFC 3339.
 fn json_value(value: &Val, budget: &mut Budget<'_>) -> Result<Value, Reason> {
     match value {
-        Val::Time(time) => Ok(time.json().into()),
+        Val::Time(time) => Ok(time.rfc3339().into()),
         Val::Duration(nanos) => Ok((*nanos).into()),
         Val::Month(month) => Ok(i64::from(month.0).into()),
         Val::Weekday(day) => Ok(i64::from(day.0).into()),

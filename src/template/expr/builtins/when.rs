@@ -3,21 +3,22 @@
 use super::{Builtin, Overload, TEXT, argument, checked, overloads, wrong_number};
 use crate::template::expr::budget::Budget;
 use crate::template::expr::kind::Kind;
-use crate::template::expr::time::{self, Time, Zone};
 use crate::template::expr::val::{Reason, Val};
+use crate::template::time::{Time, Zone, duration};
 
 pub(super) static BUILTINS: &[Builtin] = &[
-    checked("now", now_kind, |args, _| {
+    checked("now", now_kind, |args, budget| {
+        let now = Time::now(budget.env.now.as_ref());
         Ok(Val::Time(match args {
-            [Val::Zone(zone)] => Time::now().within(zone.clone()),
-            _ => Time::now(),
+            [Val::Zone(zone)] => now.within(zone.clone()),
+            _ => now,
         }))
     }),
     checked("date", date_kind, date),
     overloads(
         "duration",
         &[Overload(&[TEXT], Kind::Duration)],
-        |args, _| time::parse_duration(argument(args, 0).text()?).map(Val::Duration),
+        |args, _| duration::parse(argument(args, 0).text()?).map(Val::Duration),
     ),
     overloads("timezone", &[Overload(&[TEXT], Kind::Zone)], |args, _| {
         Zone::load(argument(args, 0).text()?).map(Val::Zone)
@@ -62,14 +63,14 @@ fn date(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
     };
     let text = argument(args, 0).text()?;
     match args {
-        [_, layout] => time::parse(layout.text()?, text, &zone).map(Val::Time),
+        [_, layout] => Time::parse(layout.text()?, text, &zone).map(Val::Time),
         [_, layout, zone] => {
             let zone = Zone::load(zone.text()?)?;
-            time::parse(layout.text()?, text, &zone).map(Val::Time)
+            Time::parse(layout.text()?, text, &zone).map(Val::Time)
         }
         _ => LAYOUTS
             .iter()
-            .find_map(|layout| time::parse(layout, text, &zone).ok())
+            .find_map(|layout| Time::parse(layout, text, &zone).ok())
             .map(Val::Time)
             .ok_or_else(|| format!("invalid date {text}")),
     }

@@ -7,6 +7,7 @@ fn built_ins_on_text() {
     check_all(&[
         ("len('é')", "1"),
         ("trim('__x__', '_') + upper('a') + lower('B')", "xAb"),
+        ("upper('straße') + lower('ΑΣ')", "STRAßEασ"),
         (
             "trimPrefix('foobar', 'foo') + trimSuffix('foobar', 'bar')",
             "barfoo",
@@ -23,6 +24,8 @@ fn built_ins_on_text() {
         ),
         ("hasPrefix('abc', 'ab') and hasSuffix('abc', 'bc')", "true"),
         ("fromBase64(toBase64('hi'))", "hi"),
+        ("fromBase64('aGk\\n=')", "hi"),
+        ("'é' matches '^\\\\w$'", "false"),
         ("fromJSON('{\"a\": [1, 2.5]}').a[1]", "2.5"),
         (
             "toJSON({b: [1.5, nil], a: '<'})",

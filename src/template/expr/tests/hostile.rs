@@ -32,6 +32,10 @@ fn size_depth_memory_and_work_are_bounded() {
             "memory budget exceeded",
         ),
         (
+            "let layout = repeat('2', 999999); map(1..99, now().Format(layout))".into(),
+            "memory budget exceeded",
+        ),
+        (
             "reduce(1..9999, [#acc], 1)".into(),
             "recursion depth exceeded",
         ),

@@ -1,8 +1,9 @@
 //! Checksums and encodings.
 
-use data_encoding::{BASE32, BASE64, DecodeError, Encoding, HEXLOWER};
+use data_encoding::{BASE32, BASE64, Encoding, HEXLOWER};
 use sha1::Digest;
 
+use crate::template::base64;
 use crate::template::go::call::{Answer, Args, Native, takes};
 
 /// Returns the function of a name.
@@ -19,9 +20,9 @@ pub fn find(name: &str) -> Option<Native> {
         }),
         "adler32sum" => takes(1, |args| Ok(adler32(args.str(0)?).to_string().into())),
         "b64enc" => takes(1, |args| encode(args, &BASE64)),
-        "b64dec" => takes(1, |args| decode(args, &BASE64, "base64")),
+        "b64dec" => takes(1, |args| decoded("base64", base64::decode(args.str(0)?))),
         "b32enc" => takes(1, |args| encode(args, &BASE32)),
-        "b32dec" => takes(1, |args| decode(args, &BASE32, "base32")),
+        "b32dec" => takes(1, |args| decoded("base32", base32(args.str(0)?))),
         _ => return None,
     })
 }
@@ -33,17 +34,21 @@ fn encode(args: &Args<'_>, encoding: &Encoding) -> Answer {
 }
 
 /// Returns the decoded text, or, as sprig does, the text of the error.
-fn decode(args: &Args<'_>, encoding: &Encoding, name: &str) -> Answer {
-    // Go passes over line breaks.
-    let text = args.str(0)?.replace(['\r', '\n'], "");
-    let illegal =
-        |DecodeError { position, .. }| format!("illegal {name} data at input byte {position}");
-    match encoding.decode(text.as_bytes()) {
+fn decoded(name: &str, bytes: Result<Vec<u8>, String>) -> Answer {
+    match bytes {
         Ok(bytes) => String::from_utf8(bytes)
             .map(Into::into)
             .map_err(|_| format!("the decoded {name} data is not text")),
-        Err(err) => Ok(illegal(err).into()),
+        Err(reason) => Ok(reason.into()),
     }
+}
+
+fn base32(text: &str) -> Result<Vec<u8>, String> {
+    // Go passes over line breaks.
+    let text = text.replace(['\r', '\n'], "");
+    BASE32
+        .decode(text.as_bytes())
+        .map_err(|err| format!("illegal base32 data at input byte {}", err.position))
 }
 
 fn adler32(text: &str) -> u32 {

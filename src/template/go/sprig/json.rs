@@ -3,6 +3,7 @@
 use crate::model::{Value, json};
 use crate::template::go::call::{Args, Native, takes};
 use crate::template::go::datum::Datum;
+use crate::template::path::with_float_numbers;
 
 /// Returns the function of a name.
 pub fn find(name: &str) -> Option<Native> {
@@ -23,30 +24,7 @@ pub fn find(name: &str) -> Option<Native> {
 
 fn read(text: &str) -> Result<Datum, String> {
     let value: Value = serde_json::from_str(text).map_err(|err| err.to_string())?;
-    Ok(floating(&value))
-}
-
-/// Turns whole numbers into floats; serde bounds the depth.
-fn floating(value: &Value) -> Datum {
-    match value {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "Go reads every number as a float"
-        )]
-        Value::Int(number) => Datum::Float(*number as f64),
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "Go reads every number as a float"
-        )]
-        Value::Uint(number) => Datum::Float(*number as f64),
-        Value::List(list) => Datum::list(list.iter().map(floating).collect()),
-        Value::Map(map) => Datum::dict(
-            map.iter()
-                .map(|(key, value)| (key.clone(), floating(value)))
-                .collect(),
-        ),
-        other => Datum::from_value(other),
-    }
+    Ok(Datum::from_value(&with_float_numbers(value)))
 }
 
 fn written(

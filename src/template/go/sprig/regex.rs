@@ -1,13 +1,10 @@
-//! Regular expressions. Rust's and Go's are of one family: both run in linear time, and neither
-//! looks around.
+//! Regular expressions: found, replaced, split. What a pattern means is in `template::pattern`.
 
-use regex::{NoExpand, Regex, RegexBuilder};
+use regex::NoExpand;
 
 use crate::template::go::call::{Answer, Args, Native, takes};
 use crate::template::go::datum::Datum;
-
-/// How large a compiled expression may be, in bytes.
-const LARGEST: usize = 1 << 20;
+use crate::template::pattern::compile;
 
 /// Returns the function of a name.
 pub fn find(name: &str) -> Option<Native> {
@@ -39,17 +36,6 @@ pub fn find(name: &str) -> Option<Native> {
         "regexQuoteMeta" => takes(1, |args| Ok(quote_meta(args.str(0)?).into())),
         _ => return None,
     })
-}
-
-fn compile(pattern: &str) -> Result<Regex, String> {
-    RegexBuilder::new(pattern)
-        .size_limit(LARGEST)
-        .build()
-        .map_err(|err| {
-            let reason = err.to_string();
-            let reason = reason.lines().last().unwrap_or("").trim().to_owned();
-            format!("regular expression {pattern:?}: {reason}")
-        })
 }
 
 /// A negative count means all.

@@ -5,11 +5,10 @@
 
 use std::sync::Arc;
 
-use super::words::{lower, upper};
 use crate::template::go::call::{Answer, Args, Native, shown, takes, takes_from};
 use crate::template::go::datum::{Datum, Element, Entries};
 use crate::template::go::meter::Meter;
-use crate::template::go::quote;
+use crate::template::text;
 
 /// Returns the function of a name.
 pub fn find(name: &str) -> Option<Native> {
@@ -27,12 +26,8 @@ pub fn find(name: &str) -> Option<Native> {
             let (start, text) = (args.str(0)?, args.str(1)?);
             Ok(text.strip_prefix(start).unwrap_or(text).into())
         }),
-        "upper" => takes(1, |args| {
-            Ok(args.str(0)?.chars().map(upper).collect::<String>().into())
-        }),
-        "lower" => takes(1, |args| {
-            Ok(args.str(0)?.chars().map(lower).collect::<String>().into())
-        }),
+        "upper" => takes(1, |args| Ok(text::upper(args.str(0)?).into())),
+        "lower" => takes(1, |args| Ok(text::lower(args.str(0)?).into())),
         "nospace" => takes(1, |args| {
             let text = args.str(0)?.chars().filter(|c| !c.is_whitespace());
             Ok(text.collect::<String>().into())
@@ -49,7 +44,7 @@ pub fn find(name: &str) -> Option<Native> {
             abbreviate(args.str(2)?, args.int(0)?, args.int(1)?)
         }),
         "quote" => takes_from(0, |args| {
-            each_present(args, |text| quote::double(text, false))
+            each_present(args, |text| text::double(text, false))
         }),
         "squote" => takes_from(0, |args| each_present(args, |text| format!("'{text}'"))),
         "cat" => takes_from(0, |args| each_present(args, str::to_owned)),

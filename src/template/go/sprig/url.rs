@@ -1,10 +1,10 @@
 //! URLs, taken apart and put together by their text, and host names.
 
-use std::fmt::Write;
 use std::net::IpAddr;
 
 use crate::template::go::call::{Answer, Args, Native, takes};
 use crate::template::go::datum::{Datum, Entries};
+use crate::template::text::percent;
 
 /// Returns the function of a name.
 pub fn find(name: &str) -> Option<Native> {
@@ -123,7 +123,7 @@ fn join(args: &Args<'_>) -> Answer {
                 out.push_str(&userinfo);
                 out.push('@');
             }
-            out.push_str(&encode(&host, "!$&'()*+,;=:[]<>\""));
+            out.push_str(&percent(&host, "!$&'()*+,;=:[]<>\""));
             if !path.is_empty() && !path.starts_with('/') && !host.is_empty() {
                 out.push('/');
             }
@@ -133,7 +133,7 @@ fn join(args: &Args<'_>) -> Answer {
         if out.is_empty() && first.contains(':') {
             out.push_str("./");
         }
-        out.push_str(&encode(&path, "$&+,/:;=@"));
+        out.push_str(&percent(&path, "$&+,/:;=@"));
     } else {
         out.push_str(&opaque);
     }
@@ -143,25 +143,10 @@ fn join(args: &Args<'_>) -> Answer {
     }
     if !fragment.is_empty() {
         out.push('#');
-        out.push_str(&encode(&fragment, "!$&'()*+,/:;=?@"));
+        out.push_str(&percent(&fragment, "!$&'()*+,/:;=?@"));
     }
     args.meter().spend(out.len())?;
     Ok(out.into())
-}
-
-/// Escapes every byte but letters, digits, `-_.~` and those that are `allowed`.
-fn encode(text: &str, allowed: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        let c = char::from(byte);
-        if c.is_ascii_alphanumeric() || "-_.~".contains(c) || allowed.contains(c) {
-            out.push(c);
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }
 
 fn decode(text: &str) -> Option<String> {

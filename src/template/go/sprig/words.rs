@@ -5,6 +5,7 @@
 
 use super::text::cut;
 use crate::template::go::call::{Answer, Args, Native, takes};
+use crate::template::text::{lower_char, upper_char};
 
 /// Returns the function of a name.
 pub fn find(name: &str) -> Option<Native> {
@@ -32,7 +33,7 @@ fn title(text: &str) -> String {
         if inside {
             out.push(c);
         } else {
-            out.extend(c.to_uppercase());
+            out.push(upper_char(c));
         }
         inside = if c.is_ascii() {
             c.is_ascii_alphanumeric() || c == '_'
@@ -50,7 +51,7 @@ fn untitle(text: &str) -> String {
         if inside || c.is_whitespace() {
             out.push(c);
         } else {
-            out.extend(c.to_lowercase());
+            out.push(lower_char(c));
         }
         inside = !c.is_whitespace();
     }
@@ -67,9 +68,9 @@ fn swap_case(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_uppercase() {
-            out.extend(c.to_lowercase());
+            out.push(lower_char(c));
         } else {
-            out.extend(c.to_uppercase());
+            out.push(upper_char(c));
         }
     }
     out
@@ -87,7 +88,7 @@ fn camel_case(text: &str) -> String {
         return out;
     };
     // One character is always held back, since a connector is dropped only if a word follows it.
-    let mut held = upper(first);
+    let mut held = upper_char(first);
     let mut in_upper_run = first.is_uppercase();
     for c in chars {
         let mut next = c;
@@ -98,11 +99,11 @@ fn camel_case(text: &str) -> String {
                 continue;
             }
             in_upper_run = c.is_uppercase();
-            next = upper(c);
+            next = upper_char(c);
         } else {
             if in_upper_run {
                 if c.is_uppercase() {
-                    next = lower(c);
+                    next = lower_char(c);
                 } else {
                     in_upper_run = false;
                 }
@@ -113,23 +114,6 @@ fn camel_case(text: &str) -> String {
     }
     out.push(held);
     out
-}
-
-/// Returns the capital of a letter; one that would be two letters stays, as in Go.
-pub(super) fn upper(c: char) -> char {
-    let mut all = c.to_uppercase();
-    match (all.next(), all.next()) {
-        (Some(one), None) => one,
-        _ => c,
-    }
-}
-
-pub(super) fn lower(c: char) -> char {
-    let mut all = c.to_lowercase();
-    match (all.next(), all.next()) {
-        (Some(one), None) => one,
-        _ => c,
-    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -211,7 +195,7 @@ fn joined_words(text: &str, connector: char) -> String {
     let mut runs = Runs { rest: text };
     let mut out = String::with_capacity(text.len() + 8);
     let write = |out: &mut String, (kind, run): (Kind, &str)| match kind {
-        Kind::Upper => out.extend(run.chars().map(lower)),
+        Kind::Upper => out.extend(run.chars().map(lower_char)),
         Kind::Connector => out.extend(run.chars().map(|_| connector)),
         _ => out.push_str(run),
     };

@@ -1,14 +1,14 @@
 //! The methods of times and durations: one table for the checker and the evaluator.
 
-use chrono::{Datelike, Timelike};
-
-use super::{HOUR, MINUTE, Month, SECOND, Time, Weekday, Zone, duration_text, format};
-use crate::template::expr::kind::Kind;
-use crate::template::expr::val::{Reason, Val};
+use super::budget::Budget;
+use super::kind::Kind;
+use super::val::{Reason, Val};
+use crate::template::time::duration::{self, HOUR, MINUTE, SECOND};
+use crate::template::time::{self, Time, Zone};
 
 /// What has methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::template::expr) enum Receiver {
+pub(super) enum Receiver {
     Time,
     Duration,
     /// Months and weekdays, which can only print themselves.
@@ -29,10 +29,7 @@ impl Receiver {
 }
 
 /// Returns the kinds a method takes and gives.
-pub(in crate::template::expr) fn signature(
-    receiver: Receiver,
-    name: &str,
-) -> Option<(&'static [Kind], Kind)> {
+pub(super) fn signature(receiver: Receiver, name: &str) -> Option<(&'static [Kind], Kind)> {
     const TIME: &[Kind] = &[Kind::Time];
     const DURATION: &[Kind] = &[Kind::Duration];
     Some(match (receiver, name) {
@@ -62,15 +59,16 @@ pub(in crate::template::expr) fn signature(
     })
 }
 
-pub(in crate::template::expr) fn has_method(value: &Val, name: &str) -> bool {
+pub(super) fn has_method(value: &Val, name: &str) -> bool {
     Receiver::of(value).is_some_and(|receiver| signature(receiver, name).is_some())
 }
 
 /// Calls a method, or returns nothing when the value has none of this name.
-pub(in crate::template::expr) fn call(
+pub(super) fn call(
     value: &Val,
     name: &str,
     arguments: &[Val],
+    budget: &mut Budget<'_>,
 ) -> Option<Result<Val, Reason>> {
     let (wanted, _) = signature(Receiver::of(value)?, name)?;
     if wanted.len() != arguments.len() {
@@ -81,7 +79,7 @@ pub(in crate::template::expr) fn call(
         )));
     }
     Some(match value {
-        Val::Time(time) => time_method(time, name, arguments),
+        Val::Time(time) => time_method(time, name, arguments, budget),
         Val::Duration(nanos) => duration_method(*nanos, name, arguments),
         other => Ok(other.to_string().into()),
     })
@@ -99,7 +97,6 @@ fn duration_method(nanos: i64, name: &str, arguments: &[Val]) -> Result<Val, Rea
         Some(other) => return Err(unfit(name, other)),
     };
     let share = |unit: i64| Val::from((nanos / unit) as f64 + (nanos % unit) as f64 / unit as f64);
-    let over = if step > 0 { nanos % step } else { 0 };
     Ok(match name {
         "Hours" => share(HOUR),
         "Minutes" => share(MINUTE),
@@ -108,22 +105,22 @@ fn duration_method(nanos: i64, name: &str, arguments: &[Val]) -> Result<Val, Rea
         "Microseconds" => (nanos / 1_000).into(),
         "Nanoseconds" => nanos.into(),
         "Abs" => Val::Duration(nanos.saturating_abs()),
-        "Truncate" => Val::Duration(nanos - over),
-        // Halves round away from zero.
-        "Round" if over.unsigned_abs().saturating_mul(2) < step.unsigned_abs() => {
-            Val::Duration(nanos - over)
-        }
-        "Round" if step > 0 => Val::Duration((nanos - over).saturating_add(step * nanos.signum())),
-        "Round" => Val::Duration(nanos),
-        _ => duration_text(nanos).into(),
+        "Truncate" => Val::Duration(duration::truncate(nanos, step)),
+        "Round" => Val::Duration(duration::round(nanos, step)),
+        _ => duration::print(nanos).into(),
     })
 }
 
-fn time_method(time: &Time, name: &str, arguments: &[Val]) -> Result<Val, Reason> {
+fn time_method(
+    time: &Time,
+    name: &str,
+    arguments: &[Val],
+    budget: &mut Budget<'_>,
+) -> Result<Val, Reason> {
     match (name, arguments) {
         ("Before", [Val::Time(other)]) => Ok(time.cmp_instant(other).is_lt().into()),
         ("After", [Val::Time(other)]) => Ok(time.cmp_instant(other).is_gt().into()),
-        ("Equal", [Val::Time(other)]) => Ok(time.is_same_instant(other).into()),
+        ("Equal", [Val::Time(other)]) => Ok(time.cmp_instant(other).is_eq().into()),
         ("Compare", [Val::Time(other)]) => Ok(Val::from(time.cmp_instant(other) as i64)),
         ("Sub", [Val::Time(other)]) => Ok(Val::Duration(time.since(other))),
         ("Add", [Val::Duration(nanos)]) => time.add(*nanos).map(Val::Time),
@@ -132,7 +129,11 @@ fn time_method(time: &Time, name: &str, arguments: &[Val]) -> Result<Val, Reason
         ("AddDate", [years, months, days]) => time
             .add_date(years.int()?, months.int()?, days.int()?)
             .map(Val::Time),
-        ("Format", [layout]) => Ok(format(time, layout.text()?).into()),
+        ("Format", [layout]) => {
+            let layout = layout.text()?;
+            budget.write(layout.len().saturating_mul(time::GROWTH))?;
+            Ok(time.format(layout).into())
+        }
         ("In", [Val::Zone(zone)]) => Ok(Val::Time(time.within(zone.clone()))),
         (_, [other, ..]) => Err(unfit(name, other)),
         (_, []) => Ok(time_part(time, name)),
@@ -140,26 +141,16 @@ fn time_method(time: &Time, name: &str, arguments: &[Val]) -> Result<Val, Reason
 }
 
 fn time_part(time: &Time, name: &str) -> Val {
-    let local = time.local();
-    let utc = time.utc.and_utc();
     match name {
-        "Year" => i64::from(local.year()).into(),
-        "Month" => Val::Month(Month(local.month())),
-        "Day" => i64::from(local.day()).into(),
-        "Hour" => i64::from(local.hour()).into(),
-        "Minute" => i64::from(local.minute()).into(),
-        "Second" => i64::from(local.second()).into(),
-        "Nanosecond" => i64::from(local.nanosecond()).into(),
-        "YearDay" => i64::from(local.ordinal()).into(),
-        "Weekday" => Val::Weekday(Weekday(local.weekday().num_days_from_sunday())),
-        "Unix" => utc.timestamp().into(),
-        "UnixMilli" => utc.timestamp_millis().into(),
-        "UnixMicro" => utc.timestamp_micros().into(),
-        "UnixNano" => utc.timestamp_nanos_opt().unwrap_or(0).into(),
+        "Month" => Val::Month(time.month()),
+        "Weekday" => Val::Weekday(time.weekday()),
         "UTC" => Val::Time(time.within(Zone::Utc)),
         "Local" => Val::Time(time.within(Zone::Local)),
-        "Location" => Val::Zone(time.zone.clone()),
-        "IsZero" => (utc.timestamp() == -62_135_596_800).into(),
-        _ => time.to_string().into(),
+        "Location" => Val::Zone(time.zone().clone()),
+        "IsZero" => time.cmp_instant(&Time::zero()).is_eq().into(),
+        _ => match time.number(name) {
+            Some(number) => number.into(),
+            None => time.to_string().into(),
+        },
     }
 }

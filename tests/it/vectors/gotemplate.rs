@@ -1,0 +1,36 @@
+//! Go templates. The `scaffold` cases of the same files belong to the scaffold's own test.
+
+use ccm::model::Value;
+use ccm::template::functions::functions;
+use ccm::template::go::{Options, render};
+
+use super::{Verdict, check, compare, environment, outcome, parts, text_of};
+
+#[test]
+fn go_templates_render_as_recorded() {
+    check("gotemplate", |case| match text_of(case, "op") {
+        "render" => run(case),
+        "scaffold" => Ok(Verdict::Elsewhere),
+        op => Err(format!("unknown operation {op:?}")),
+    });
+}
+
+fn run(case: &Value) -> Result<Verdict, String> {
+    let (input, expect) = parts(case)?;
+    let delims = input.get("delims").and_then(Value::as_list).unwrap_or(&[]);
+    let delim = |index: usize| delims.get(index).and_then(Value::as_str).unwrap_or("");
+    let options = Options {
+        name: "case",
+        left: delim(0),
+        right: delim(1),
+        now: None,
+    };
+    let root = input.get("data").cloned().unwrap_or_default();
+    let functions = functions(&environment(Some(&root), input));
+    let rendered = render(text_of(input, "template"), &options, &root, &functions);
+    let rendered = rendered.map_err(|err| err.to_string());
+    compare(
+        expect,
+        rendered.map(|text| outcome([("output", text.into())])),
+    )
+}

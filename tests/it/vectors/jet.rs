@@ -1,0 +1,42 @@
+//! Jet templates, with their variables and context.
+
+use ccm::model::Value;
+use ccm::model::value::Map;
+use ccm::template::functions::functions;
+use ccm::template::jet::{Options, render};
+
+use super::{Verdict, check, compare, environment, outcome, parts, text_of};
+
+#[test]
+fn jet_templates_render_as_recorded() {
+    check("jet", run);
+}
+
+fn run(case: &Value) -> Result<Verdict, String> {
+    let (input, expect) = parts(case)?;
+    let mut options = Options::default();
+    if let Some([left, right]) = input.get("delims").and_then(Value::as_list) {
+        options.left = left.to_string();
+        options.right = right.to_string();
+    }
+    if let Some(name) = input.get("name").and_then(Value::as_str) {
+        options.name = name.into();
+    }
+    let none = Map::new();
+    let variables = input.get("vars").and_then(Value::as_map).unwrap_or(&none);
+    let rendered = render(
+        text_of(input, "template").as_bytes(),
+        &options,
+        variables,
+        input.get("context").unwrap_or(&Value::Null),
+        &functions(&environment(input.get("vars"), input)),
+    );
+    let rendered = rendered.map_err(|err| err.to_string());
+    compare(
+        expect,
+        rendered.map(|bytes| {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            outcome([("output", text.into())])
+        }),
+    )
+}
