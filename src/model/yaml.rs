@@ -122,7 +122,7 @@ fn text(content: &str, indent: usize, may_be_block: bool, out: &mut String) {
 
 /// Texts of several lines read best as blocks; what a block can't hold exactly is quoted.
 fn is_block(content: &str) -> bool {
-    content.trim_end_matches('\n').contains('\n')
+    content.contains('\n')
         && !content.starts_with([' ', '\n', '\t'])
         && !content
             .chars()
@@ -153,31 +153,39 @@ fn is_plain(content: &str) -> bool {
         content.to_ascii_lowercase().as_str(),
         "y" | "n" | "yes" | "no" | "on" | "off"
     );
-    !content.is_empty()
-        && !old_boolean
+    !old_boolean
         && reads_as_text(content)
-        && !content.starts_with(|c: char| {
-            c.is_ascii_digit() || c.is_whitespace() || "-?:,[]{}#&*!|>'\"%@`+.=~".contains(c)
-        } && !is_path_or_word(content))
+        && starts_plainly(content)
         && !content.ends_with([' ', ':'])
         && !content.contains(": ")
-        && !content.contains(" #")
+        && !content.contains(['#', '\\', '\u{2028}', '\u{2029}', '\u{feff}'])
         && !content.chars().any(char::is_control)
-        && !content.contains(['\u{2028}', '\u{2029}', '\u{feff}'])
 }
 
-/// Versions, dates and dotted names may start with a digit or dot and still be plain words.
-fn is_path_or_word(content: &str) -> bool {
-    content.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+/// Reports whether the first character leaves no doubt that a word follows.
+fn starts_plainly(content: &str) -> bool {
+    let mut chars = content.chars();
+    let (Some(first), second) = (chars.next(), chars.next()) else {
+        return false;
+    };
+    match first {
+        '-' | '?' | '~' => second.is_some_and(|c| c.is_alphabetic() || "/_".contains(c)),
+        '0'..='9' | '.' | '+' => is_word(content),
+        c => !c.is_whitespace() && !":,[]{}#&*!|>'\"%@`=<".contains(c),
+    }
+}
+
+/// Versions and dotted names may start with a digit and still be words; dates, times and anything
+/// some reader might take for a number are not.
+fn is_word(content: &str) -> bool {
+    let is_version = content.split('.').count() > 2
         && content
-            .chars()
-            .any(|c| c.is_ascii_alphabetic() || c == '/' || c == '_')
-        && !content.starts_with("0x")
-        && !content.starts_with("0o")
-        && !content.starts_with("0b")
-        && !content
-            .bytes()
-            .all(|b| b.is_ascii_digit() || matches!(b, b'e' | b'E' | b'.' | b'_' | b'-' | b'+'))
+            .split('.')
+            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    let could_be_number = content
+        .bytes()
+        .all(|b| b.is_ascii_hexdigit() || b"._-+:xXoO".contains(&b));
+    is_version || !could_be_number
 }
 
 #[cfg(test)]
@@ -229,7 +237,13 @@ data:
             ("- x", "\"- x\""),
             ("1.2.3-rc1", "1.2.3-rc1"),
             ("/etc/motd", "/etc/motd"),
-            ("file#/a", "file#/a"),
+            ("file#/a", "\"file#/a\""),
+            ("C:\\x", "\"C:\\\\x\""),
+            ("1.2.3", "1.2.3"),
+            ("2026-05-01", "\"2026-05-01\""),
+            ("12:30", "\"12:30\""),
+            ("-dash", "-dash"),
+            ("~/x", "~/x"),
         ];
         for (content, shown) in cases {
             assert_eq!(print(&json!(content)), format!("{shown}\n"), "{content}");
@@ -241,7 +255,7 @@ data:
         let document = json!({"a": "x\n  y\n", "b": "x\ny", "c": "x\ny\n\n", "d": "one\n"});
         assert_eq!(
             print(&document),
-            "a: |\n  x\n    y\nb: |-\n  x\n  y\nc: |+\n  x\n  y\n\nd: \"one\\n\"\n"
+            "a: |\n  x\n    y\nb: |-\n  x\n  y\nc: |+\n  x\n  y\n\nd: |\n  one\n"
         );
     }
 
