@@ -271,7 +271,13 @@ fn render(file: &str, engine: Engine, env: &Env) -> Result<Node, String> {
     if rendered.trim().is_empty() {
         return Err("resources jet template produced no output, check for syntax errors".into());
     }
-    parse(&rendered).map_err(|err| format!("the output of template {file}: {err}"))
+    parse(&rendered).map_err(|err| {
+        // Nobody has seen this text: show the line.
+        let index = usize::try_from(err.mark.line).unwrap_or_default();
+        let line = rendered.lines().nth(index.saturating_sub(1));
+        let line = line.unwrap_or_default().trim();
+        format!("the output of template {file}: {err} in `{line}`")
+    })
 }
 
 fn unknown_type(err: &UnknownType) -> String {

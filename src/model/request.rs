@@ -9,6 +9,7 @@ use super::resource::decode::{self, Declared};
 use super::resource::{Invalid, Resource};
 use super::state::State;
 use super::text::quote;
+use super::{Value, json};
 
 pub const ENSURE_REQUEST: &str = "io.choria.ccm.v1.resource.ensure.request";
 pub const ENSURE_RESPONSE: &str = "io.choria.ccm.v1.resource.ensure.response";
@@ -52,7 +53,8 @@ pub fn parse_ensure(text: &str) -> Result<Resource, RequestError> {
         .ok_or(RequestError::Missing("properties"))?;
     envelope.refuse_unknown()?;
     let type_name: TypeName = type_name.parse()?;
-    let mut all = decode::resources(type_name, properties).map_err(|err| wrong_shape(&err))?;
+    let mut all =
+        decode::resources(type_name, properties).map_err(|err| wrong_shape(properties, err))?;
     match all.pop() {
         None => Err(RequestError::NoResources),
         Some(_) if !all.is_empty() => Err(RequestError::ManyResources),
@@ -61,17 +63,20 @@ pub fn parse_ensure(text: &str) -> Result<Resource, RequestError> {
 }
 
 /// Properties stand alone in a request, so a wrong shape is shown as the small document it is.
-fn wrong_shape(err: &DocumentError) -> RequestError {
-    match err
-        .message
-        .strip_suffix(" was used where mapping is expected")
-    {
-        Some(found) => {
-            let shown = if found == "sequence" { "[]" } else { found };
-            RequestError::Unknown(format!("[1:1] {}\n>  1 | {shown}\n       ^\n", err.message))
-        }
-        None => RequestError::Document(err.clone()),
-    }
+fn wrong_shape(properties: &Node, err: DocumentError) -> RequestError {
+    let value = properties.to_value();
+    let found = match &value {
+        Value::Map(_) => return RequestError::Document(err),
+        Value::List(items) if !items.is_empty() => return RequestError::Document(err),
+        Value::Int(_) | Value::Uint(_) => "int",
+        Value::Float(_) => "float",
+        Value::Bool(_) => "bool",
+        other => other.kind(),
+    };
+    let shown = json::compact(&value).unwrap_or_default();
+    RequestError::Unknown(format!(
+        "[1:1] {found} was used where mapping is expected\n>  1 | {shown}\n       ^\n"
+    ))
 }
 
 /// What a status request asks for.
@@ -273,6 +278,14 @@ mod tests {
             (
                 r#""type":"file","properties":[]"#,
                 "[1:1] sequence was used where mapping is expected\n>  1 | []\n       ^\n",
+            ),
+            (
+                r#""type":"file","properties":5"#,
+                "[1:1] int was used where mapping is expected\n>  1 | 5\n       ^\n",
+            ),
+            (
+                r#""type":"file","properties":"text""#,
+                "[1:1] string was used where mapping is expected\n>  1 | \"text\"\n       ^\n",
             ),
             (
                 r#""type":"file","properties":[{"a":{},"b":{}}]"#,

@@ -293,7 +293,7 @@ ccm:
         error,
         "\
 ccm: error: unknown key \"fail_on_eror\", did you mean \"fail_on_error\"? (m.yaml:2:3)
-invalid manifest resource 2: mode \"9\" is not a valid octal number: invalid syntax (file#/etc/motd at m.yaml:10:19)
+invalid manifest resource 2: mode \"9\" is not a valid octal number: strconv.ParseUint: parsing \"9\": invalid syntax (file#/etc/motd at m.yaml:10:19)
 invalid manifest resource 2: file path must be absolute (file#relative at m.yaml:11:11)
 invalid manifest resource 3: invalid resource: unknown resource type fil, did you mean \"file\"? (m.yaml:12:7)
 invalid manifest resource 4: unknown property \"refresh_only\", did you mean \"refreshonly\"? (exec at m.yaml:15:13)

@@ -82,7 +82,12 @@ fn answer(
     let scope = options.scope(console).map_err(|err| err.to_string())?;
     resolve::resource(&mut resource, Phase::Early, &scope.env, &Cache::default())
         .map_err(|err| err.to_string())?;
-    resource.complete().map_err(|err| err.to_string())?;
+    resource
+        .complete()
+        .map_err(|err| match err.names_resource {
+            true => format!("{}: invalid resource: {err}", resource.label()),
+            false => err.to_string(),
+        })?;
     let runner = SystemRunner::new();
     Engine::new(machine(&runner), session, console)
         .apply(&scope, &resource.into())

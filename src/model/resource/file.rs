@@ -62,15 +62,16 @@ pub fn parse_mode(mode: &str) -> Result<u32, Invalid> {
         Ok(bits) if !digits.starts_with('+') => bits,
         _ => {
             let message = format!(
-                "mode {} is not a valid octal number: invalid syntax",
-                quote(mode)
+                "mode {} is not a valid octal number: strconv.ParseUint: parsing {}: invalid syntax",
+                quote(mode),
+                quote(digits)
             );
-            return Err(Invalid::new("mode", message));
+            return Err(Invalid::when_built("mode", message));
         }
     };
     if bits > 0o777 {
         let message = format!("mode {} exceeds maximum value 0777", quote(mode));
-        return Err(Invalid::new("mode", message));
+        return Err(Invalid::when_built("mode", message));
     }
     Ok(bits)
 }

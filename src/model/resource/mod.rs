@@ -38,6 +38,8 @@ pub struct Invalid {
     /// The property at fault, so that a reader can find its line.
     pub property: &'static str,
     pub message: String,
+    /// Upstream finds it only when the resource is built, and names the resource then.
+    pub names_resource: bool,
 }
 
 impl Invalid {
@@ -45,6 +47,14 @@ impl Invalid {
         Self {
             property,
             message: message.into(),
+            names_resource: false,
+        }
+    }
+
+    fn when_built(property: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            names_resource: true,
+            ..Self::new(property, message)
         }
     }
 }

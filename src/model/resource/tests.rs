@@ -308,7 +308,7 @@ fn file_faults_have_their_texts_in_order() {
         ),
         (
             "{name: /a, ensure: absent, mode: invalid}",
-            "mode \"invalid\" is not a valid octal number: invalid syntax",
+            "mode \"invalid\" is not a valid octal number: strconv.ParseUint: parsing \"invalid\": invalid syntax",
         ),
         (
             "{name: /a, ensure: present, owner: r, group: r, mode: '1777'}",
