@@ -48,6 +48,8 @@ pub struct Survey {
     /// By their path, byte by byte.
     pub items: Vec<Item>,
     pub target_exists: bool,
+    /// The directories of the scaffold that are there, parents first.
+    pub directories: Vec<PathBuf>,
     /// Something in the place of a file or directory that we do not replace.
     pub obstacle: Option<ResourceError>,
 }
@@ -70,12 +72,13 @@ pub fn survey(target: &Path, rendered: &Rendered, posts: &Posts) -> Result<Surve
         }
     };
     for directory in &rendered.directories {
-        let found = tree.get(Path::new(directory)).map(|seen| seen.kind);
-        if let Some(FileKind::Regular | FileKind::Special) = found {
-            let path = target.join(directory);
-            survey
-                .obstacle
-                .get_or_insert(FileError::NotADirectory(path).into());
+        match tree.get(Path::new(directory)).map(|seen| seen.kind) {
+            Some(FileKind::Directory) => survey.directories.push(directory.into()),
+            Some(FileKind::Regular | FileKind::Special) => {
+                let obstacle = FileError::NotADirectory(target.join(directory));
+                survey.obstacle.get_or_insert(obstacle.into());
+            }
+            None | Some(FileKind::Symlink) => {}
         }
     }
     for (name, file) in &rendered.files {

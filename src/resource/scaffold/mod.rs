@@ -7,11 +7,12 @@
 //!
 //! What a run, a noop and a status see is the same comparison, and neither of them changes
 //! anything before [`change`]. Read `render` for what templates can do, `compare` for what counts
-//! as a difference, `post` for commands that run on written files.
+//! as a difference, `place` for writing, `post` for commands that run on written files.
 
 mod compare;
 mod error;
 mod glob;
+mod place;
 mod post;
 mod render;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 pub use compare::{Item, Survey, Verdict, survey};
 pub use error::ScaffoldError;
 pub use glob::BadPattern;
+pub use place::write;
 pub use post::Posts;
 pub use render::{Job, Rendered, RenderedFile, Variables, render};
 
@@ -32,14 +34,11 @@ use crate::model::Value;
 use crate::model::resource::{Engine, Resource, Scaffold};
 use crate::model::state::{Detail, ScaffoldMetadata, State};
 use crate::model::text::{clean_path, url_scheme};
-use crate::system::files::{self, Attributes, Content, Durability, FileError, FileKind};
+use crate::system::files;
 use crate::template::engines;
 
 /// The one provider, always usable.
 pub(super) const PROVIDER: &str = "choria";
-
-/// The mode of directories that are made.
-const DIRECTORY_MODE: u32 = 0o755;
 
 /// One thing to do to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,108 +254,39 @@ pub(super) fn change(
     let look = Look::take(resource, scaffold, host)?;
     match action {
         Action::Render { purge } => {
-            let done = write(resource, target, &look, host)?;
+            let Look {
+                rendered, posts, ..
+            } = &look;
+            let sensitive = resource.common.sensitive;
+            let forgotten = write(target, rendered, look.changed(), posts, sensitive, host)?;
             if purge {
-                remove_all(look.foreign().map(|item| target.join(&item.path)))?;
+                place::remove(target, look.foreign())?;
             }
-            Ok(done)
+            Ok(Done {
+                warning: warning(&forgotten),
+                ..Done::default()
+            })
         }
-        Action::Remove => remove(target, &look).map(|()| Done::default()),
+        Action::Remove => {
+            place::remove(target, look.remaining())?;
+            place::remove_empty(target, &look.survey.directories)?;
+            Ok(Done::default())
+        }
     }
 }
 
-fn write(
-    resource: &Resource,
-    target: &Path,
-    look: &Look,
-    host: Host<'_>,
-) -> Result<Done, ResourceError> {
-    make_directory(target, true)?;
-    for directory in &look.rendered.directories {
-        make_directory(&target.join(directory), false)?;
-    }
-    let mut forgotten = Vec::new();
-    for item in look.changed() {
-        let name = item.path.to_str().unwrap_or_default();
-        let Some(file) = look.rendered.files.get(name) else {
-            continue;
-        };
-        let path = target.join(&item.path);
-        let posts = look.posts.of(&path);
-        let content = Content::Bytes(&file.content);
-        let wanted = Attributes {
-            mode: Some(file.mode),
-            ..Attributes::default()
-        };
-        let durability = Durability::Content;
-        if posts.is_empty() {
-            files::store(&path, content, &wanted, durability)?;
-        } else {
-            files::store_with_note(&path, content, &wanted, durability, posts.pending())?;
-        }
-        if !posts.run(&path, file, resource.common.sensitive, host)? {
-            forgotten.push(path.display().to_string());
-        }
-    }
-    let warning = (!forgotten.is_empty()).then(|| {
+fn warning(forgotten: &[PathBuf]) -> Option<String> {
+    let paths: Vec<_> = forgotten
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    (!paths.is_empty()).then(|| {
         format!(
-            "post commands rewrote {} where the file system keeps no extended attributes; \
-             they will run again",
-            forgotten.join(", ")
+            "post commands rewrote {} where the file system keeps no extended attributes; they \
+             will run again",
+            paths.join(", ")
         )
-    });
-    Ok(Done {
-        warning,
-        ..Done::default()
     })
-}
-
-/// Makes a directory unless it is there; one that is there is left as it is.
-fn make_directory(path: &Path, follow: bool) -> Result<(), FileError> {
-    match files::inspect(path, follow)?.map(|seen| seen.kind) {
-        Some(FileKind::Directory) => Ok(()),
-        Some(FileKind::Regular | FileKind::Special) => {
-            Err(FileError::NotADirectory(path.to_owned()))
-        }
-        None | Some(FileKind::Symlink) => {
-            let wanted = Attributes {
-                mode: Some(DIRECTORY_MODE),
-                ..Attributes::default()
-            };
-            files::create_directory(path, &wanted)
-        }
-    }
-}
-
-/// Removes our files, then the directories they leave empty, then the target if that is all.
-fn remove(target: &Path, look: &Look) -> Result<(), ResourceError> {
-    remove_all(look.remaining().map(|item| target.join(&item.path)))?;
-    // Directories on the way down sort before what is in them.
-    let below = look.rendered.directories.iter().rev();
-    let below = below.map(|directory| target.join(directory));
-    for directory in below.chain([target.to_owned()]) {
-        let seen = files::inspect(&directory, false)?;
-        if seen.is_none_or(|seen| seen.kind != FileKind::Directory) {
-            continue;
-        }
-        match files::remove(&directory) {
-            Ok(()) | Err(FileError::NotEmpty { .. }) => {}
-            // A mount point or a directory that we may not remove is no file of ours.
-            Err(FileError::Os { .. }) if directory == target => {}
-            Err(err) => return Err(err.into()),
-        }
-    }
-    Ok(())
-}
-
-/// Removes as many files as can be, and returns the first failure.
-fn remove_all(paths: impl Iterator<Item = PathBuf>) -> Result<(), ResourceError> {
-    let mut first = Ok(());
-    for path in paths {
-        let removed = files::remove(&path).map_err(|cause| ScaffoldError::Remove { path, cause });
-        first = first.and(removed);
-    }
-    Ok(first?)
 }
 
 /// Renders and compares again, and checks what is left to do.

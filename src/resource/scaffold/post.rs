@@ -188,8 +188,7 @@ impl Post {
             args.push(file.into());
         }
         let command = Command {
-            cwd: Some(host.working_dir.into())
-                .filter(|dir: &std::path::PathBuf| !dir.as_os_str().is_empty()),
+            cwd: Some(host.working_dir.join(".")),
             timeout: Some(TIMEOUT),
             ..Command::new(&self.program, args)
         };
