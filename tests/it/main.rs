@@ -2,7 +2,7 @@
 //! - `api`: requests piped in, responses field by field
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
 //! - `crash`: kill -9 in the middle, processes left behind
-//! - `exec`, `file`: every row of the types' tables, on the real machine
+//! - `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `nested`: manifests that apply manifests
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `schema`: schemas, types and real documents agree
@@ -24,6 +24,7 @@ mod exec;
 mod file;
 mod nested;
 mod regression;
+mod scaffold;
 mod schema;
 mod session;
 mod support;
