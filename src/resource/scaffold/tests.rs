@@ -299,30 +299,38 @@ fn blank_files_are_left_out_on_demand_but_never_written_ones() {
     assert_eq!(texts(&render(job).unwrap()), [("c", " x "), ("w", "")]);
 }
 
+/// Returns a call of `render` in as many parentheses as said.
+fn nested_call(engine: Engine, depth: usize) -> String {
+    let (open, close) = ("(".repeat(depth), ")".repeat(depth));
+    match engine {
+        Engine::Jet => format!("[[ {open}render(\"_partials/p\", .){close} ]]"),
+        Engine::Go => format!("{{{{ {open}render \"_partials/p\" .{close} }}}}"),
+        Engine::Jinja => format!("{{{{ {open}render('_partials/p', {{}}){close} }}}}"),
+    }
+}
+
 #[test]
 fn partials_that_render_each_other_without_end_are_an_error_in_every_engine() {
-    let jet = format!(
-        "[[ {}render(\"_partials/p\", .){} ]]",
-        "(".repeat(20),
-        ")".repeat(20)
-    );
-    for (engine, call) in [
-        (Engine::Jet, jet.as_str()),
-        (
-            Engine::Go,
-            "{{ if true }}{{ (((render \"_partials/p\" .))) }}{{ end }}",
-        ),
-        (
-            Engine::Jinja,
-            "{% if true %}{{ (((render('_partials/p', {})))) }}{% endif %}",
-        ),
-    ] {
+    for engine in ENGINES {
+        let call = nested_call(engine, 1);
         let room = Room::new(&[("a", call.as_bytes()), ("_partials/p", call.as_bytes())]);
         let error = room.failure(engine);
-        assert!(
-            error.contains("partials nest deeper than 10 levels"),
-            "{error}"
-        );
+        let text = "partials nest deeper than 10 levels";
+        assert!(error.contains(text), "{error}");
+    }
+}
+
+#[test]
+fn partials_nest_as_deep_as_allowed_in_templates_as_deep_as_allowed() {
+    for engine in ENGINES {
+        for depth in [20, 40, 60, 80, 100, 120, 140, 160, 1000] {
+            let call = nested_call(engine, depth);
+            let room = Room::new(&[("a", call.as_bytes()), ("_partials/p", call.as_bytes())]);
+            let error = room.failure(engine);
+            let texts = ["nest deeper", "nested deeper", "recursion limit"];
+            let is_limit = texts.iter().any(|text| error.contains(text));
+            assert!(is_limit, "{engine:?} {depth}: {error}");
+        }
     }
 }
 
