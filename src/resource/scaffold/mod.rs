@@ -6,7 +6,7 @@
 //! scaffold away it is rendered too: only that tells which files are its own.
 //!
 //! What a run, a noop and a status see is the same comparison, and neither of them changes
-//! anything before [`change`]. Read `render` for what templates can do, `compare` for what counts
+//! anything before `change`. Read `render` for what templates can do, `compare` for what counts
 //! as a difference, `place` for writing, `post` for commands that run on written files.
 
 mod compare;
