@@ -1,8 +1,9 @@
 //! `ccm status`: what is, without asking for anything.
 
+use super::environment::{FactArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::model::resource::{File, Properties, Resource};
+use crate::model::resource::{File, Properties, Resource, Scaffold};
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
 use crate::resource::{self, Host};
@@ -18,6 +19,14 @@ pub(super) struct Args {
     /// The name of the resource
     name: String,
 
+    /// For a scaffold: the directory of templates to compare it with
+    #[arg(long, value_name = "DIR")]
+    source: Option<String>,
+
+    /// For a scaffold: the template language
+    #[arg(long, value_parser = ["go", "jet", "jinja"], default_value = "jet")]
+    engine: String,
+
     /// Prints JSON instead of YAML
     #[arg(long)]
     json: bool,
@@ -29,7 +38,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
         console.print("exec resources do not support retrieving status\n");
         return Ok(Verdict::default());
     }
-    let state = inspect(type_name, &args.name)
+    let state = inspect(type_name, args)
         .map_err(|err| CliError::failed(format!("could not get status: {err}")))?;
     let document = metadata(&state).map_err(CliError::failed)?;
     if args.json {
@@ -41,20 +50,27 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
     Ok(Verdict::default())
 }
 
-fn inspect(type_name: TypeName, name: &str) -> Result<State, String> {
+fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
     let properties = match type_name {
         TypeName::File => Properties::File(File::default()),
+        TypeName::Scaffold => Properties::Scaffold(Scaffold {
+            source: args.source.clone().unwrap_or_default(),
+            engine: args.engine.clone(),
+            ..Scaffold::default()
+        }),
         other => return Err(format!("unsupported resource type {other}")),
     };
-    let name = super::ensure::absolute(name)?;
+    let name = super::ensure::absolute(&args.name)?;
     let resource = Resource::new(name, "present", properties);
     let accounts = Accounts::default();
     let directory = std::env::current_dir().unwrap_or_default();
+    let env = environment(&directory, true, &FactArgs::default()).map_err(|err| err.to_string())?;
     let host = Host {
         runner: &SystemRunner::new(),
         clock: &SystemClock,
         accounts: &accounts,
         working_dir: &directory,
+        env: &env,
     };
     let provider = resource::select_provider(&resource, host).map_err(|err| err.to_string())?;
     resource::inspect(&resource, provider, host).map_err(|err| err.to_string())

@@ -145,6 +145,7 @@ impl<'a> Engine<'a> {
             clock: self.machine.clock,
             accounts: &self.machine.accounts,
             working_dir: scope.working_dir(),
+            env: &scope.env,
         }
     }
 

@@ -348,7 +348,7 @@ pub(super) fn diff(
 }
 
 /// Returns a file's text for a diff; nothing if it is too long or no text.
-fn content_of(path: &Path, exists: bool) -> Result<Option<String>, FileError> {
+pub(super) fn content_of(path: &Path, exists: bool) -> Result<Option<String>, FileError> {
     if !exists {
         return Ok(Some(String::new()));
     }

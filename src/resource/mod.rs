@@ -6,6 +6,7 @@
 
 pub mod exec;
 pub mod file;
+pub mod scaffold;
 
 use std::path::Path;
 
@@ -14,6 +15,7 @@ use crate::model::state::State;
 use crate::model::text::SplitError;
 use crate::system::files::FileError;
 use crate::system::{AccountError, Accounts, Clock, RunError, Runner};
+use crate::template::Env;
 
 /// What a type may reach: the machine, through its seams.
 #[derive(Clone, Copy)]
@@ -23,6 +25,8 @@ pub struct Host<'a> {
     pub accounts: &'a Accounts,
     /// Where relative sources start: the directory of the manifest.
     pub working_dir: &'a Path,
+    /// What templates see and may call.
+    pub env: &'a Env,
 }
 
 /// How a type is done on this platform.
@@ -30,6 +34,7 @@ pub struct Host<'a> {
 pub enum Provider {
     FilePosix,
     Exec(exec::Provider),
+    Choria,
     /// The engine itself runs manifests.
     Manifest,
 }
@@ -40,6 +45,7 @@ impl Provider {
         match self {
             Self::FilePosix => "posix",
             Self::Exec(provider) => provider.name(),
+            Self::Choria => scaffold::PROVIDER,
             Self::Manifest => "ccmmanifest",
         }
     }
@@ -78,6 +84,8 @@ pub enum ResourceError {
     #[error("failed to reach desired state: {ensure}: {reason}")]
     NotReached { ensure: String, reason: String },
     #[error(transparent)]
+    Scaffold(#[from] scaffold::ScaffoldError),
+    #[error(transparent)]
     Invalid(#[from] crate::model::resource::Invalid),
 }
 
@@ -114,6 +122,7 @@ impl Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     File(file::Action),
+    Scaffold(scaffold::Action),
     /// Run the command.
     Run,
 }
@@ -141,10 +150,13 @@ pub fn select_provider(resource: &Resource, host: Host<'_>) -> Result<Provider, 
             "" | "ccmmanifest" => Ok(Provider::Manifest),
             _ => Err(ProviderError::NotFound),
         },
-        Properties::Archive(_)
-        | Properties::Package(_)
-        | Properties::Scaffold(_)
-        | Properties::Service(_) => Err(ProviderError::NoneSuitable),
+        Properties::Scaffold(_) => match wanted {
+            "" | scaffold::PROVIDER => Ok(Provider::Choria),
+            _ => Err(ProviderError::NotFound),
+        },
+        Properties::Archive(_) | Properties::Package(_) | Properties::Service(_) => {
+            Err(ProviderError::NoneSuitable)
+        }
     }
 }
 
@@ -160,6 +172,7 @@ pub fn inspect(
             exec::ask_guards(&mut state, exec, provider, host)?;
             Ok(state)
         }
+        (Properties::Scaffold(scaffold), _) => scaffold::inspect(resource, scaffold, host),
         _ => {
             let wanted = FileEnsure::parse(&resource.common.ensure);
             file::inspect(&resource.common.name, wanted, host)
@@ -177,6 +190,7 @@ pub fn plan(
     match &resource.properties {
         Properties::Exec(exec) => Ok(exec::plan(exec, state, refresh)),
         Properties::File(file) => file::plan(resource, file, state, host),
+        Properties::Scaffold(scaffold) => scaffold::plan(resource, scaffold, state),
         _ => Ok(Plan::stable()),
     }
 }
@@ -199,6 +213,9 @@ pub fn change(
             (Action::Run, Properties::Exec(exec), Provider::Exec(provider)) => {
                 done = exec::run(resource, exec, provider, host, output)?;
             }
+            (Action::Scaffold(action), Properties::Scaffold(scaffold), _) => {
+                done = scaffold::change(resource, scaffold, *action, host)?;
+            }
             _ => {}
         }
     }
@@ -214,6 +231,7 @@ pub fn diff(
 ) -> Result<Option<String>, ResourceError> {
     match &resource.properties {
         Properties::File(file) => file::diff(resource, file, state, plan, host),
+        Properties::Scaffold(scaffold) => scaffold::diff(resource, scaffold, plan, host),
         _ => Ok(None),
     }
 }
@@ -227,6 +245,7 @@ pub fn verify(
     match &resource.properties {
         Properties::Exec(exec) => exec::verify(resource, exec, done, host),
         Properties::File(file) => file::verify(resource, file, host),
+        Properties::Scaffold(scaffold) => scaffold::verify(resource, scaffold, host),
         _ => Err(ResourceError::NoCommand),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Facts are gathered for a template only if its text could name them.
 
-use super::env::{Env, Functions};
+use super::env::{Env, Functions, Now};
 use super::functions::{functions, prometheus_file_sd};
 use super::{go, jet, jinja};
 use crate::model::Value;
@@ -28,6 +28,17 @@ pub struct RenderError(pub String);
 
 /// Renders a template with everything an environment offers.
 pub fn render(template: Template<'_>, env: &Env) -> Result<Vec<u8>, RenderError> {
+    render_with(
+        template,
+        &variables(template.text, env),
+        &all_functions(env),
+        env,
+    )
+}
+
+/// Returns the functions that whole templates have: those of the environment, and one for files
+/// that only templates write.
+pub fn all_functions(env: &Env) -> Functions {
     let mut shared = functions(env);
     shared.insert(
         "PrometheusFileSD",
@@ -36,7 +47,7 @@ pub fn render(template: Template<'_>, env: &Env) -> Result<Vec<u8>, RenderError>
             prometheus_file_sd(&entries).map(Value::from)
         }),
     );
-    render_with(template, &variables(template.text, env), &shared, env)
+    shared
 }
 
 /// Renders a template with these variables and functions.
@@ -45,6 +56,21 @@ pub fn render_with(
     variables: &Map,
     functions: &Functions,
     env: &Env,
+) -> Result<Vec<u8>, RenderError> {
+    let dot = match template.engine {
+        Engine::Jet => context(variables, env),
+        Engine::Go | Engine::Jinja => Value::from(variables.clone()),
+    };
+    render_on(template, variables, &dot, functions, env.now.as_ref())
+}
+
+/// Renders a template whose `.` is this value. Go sees nothing else, Jinja only the variables.
+pub fn render_on(
+    template: Template<'_>,
+    variables: &Map,
+    dot: &Value,
+    functions: &Functions,
+    now: Option<&Now>,
 ) -> Result<Vec<u8>, RenderError> {
     let wrong = |err: &dyn std::fmt::Display| RenderError(err.to_string());
     let Template {
@@ -58,25 +84,24 @@ pub fn render_with(
             right: or(right, default_right).into(),
             loader: None,
         };
-        let context = context(variables, env);
-        return jet::render(template.text, &options, variables, &context, functions)
+        return jet::render(template.text, &options, variables, dot, functions)
             .map_err(|err| wrong(&err));
     }
     let text = std::str::from_utf8(template.text)
         .map_err(|_| RenderError(format!("template {name} is not UTF-8 text")))?;
-    let root = Value::from(variables.clone());
     let rendered = match template.engine {
         Engine::Go => {
             let options = go::Options {
                 name,
                 left,
                 right,
-                now: env.now.as_ref(),
+                now,
             };
-            go::render(text, &options, &root, functions).map_err(|err| wrong(&err))
+            go::render(text, &options, dot, functions).map_err(|err| wrong(&err))
         }
         Engine::Jinja | Engine::Jet => {
             let options = jinja::Options { name, left, right };
+            let root = Value::from(variables.clone());
             jinja::render(text, &options, &root, functions).map_err(|err| wrong(&err))
         }
     };

@@ -3,7 +3,7 @@
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
-//! - `exec`, `file`: every row of the types' tables, on the real machine
+//! - `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `nested`: manifests that apply manifests
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `schema`: schemas, types and real documents agree
@@ -27,6 +27,7 @@ mod exec;
 mod file;
 mod nested;
 mod regression;
+mod scaffold;
 mod schema;
 mod session;
 mod support;

@@ -3,6 +3,7 @@
 mod api;
 mod exec;
 mod file;
+mod scaffold;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,6 +80,7 @@ struct Options {
 enum Command {
     File(file::Args),
     Exec(exec::Args),
+    Scaffold(scaffold::Args),
     Api(api::Args),
 }
 
@@ -148,6 +150,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Api(args) => return api::run(args, &options, console),
         Command::File(args) => args.resource()?,
         Command::Exec(args) => args.resource(),
+        Command::Scaffold(args) => args.resource()?,
     };
     let session = options.open_session(&resource)?;
     if options.json {

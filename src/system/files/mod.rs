@@ -6,7 +6,8 @@
 //! and everything happens relative to that handle, so no one can swap a link in between.
 //! Directories on the way are followed as the author wrote them.
 //!
-//! Read next: `store` writes, `look` reads, `directory` and `remove` do what they are called.
+//! Read next: `store` writes, `look` reads, `directory` and `remove` do what they are called,
+//! `note` keeps a few bytes with a file.
 //! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
 //! they are promised to users.
 
@@ -22,6 +23,7 @@ use super::Cause;
 
 mod directory;
 mod look;
+mod note;
 mod remove;
 mod store;
 #[cfg(test)]
@@ -29,8 +31,9 @@ mod tests;
 
 pub use directory::{create_directory, create_private_dir};
 pub use look::{FileKind, Metadata, inspect, inspect_and_hash, list, read, read_to_string, sha256};
+pub use note::{Note, note, set_note};
 pub use remove::{remove, remove_recursive};
-pub use store::{Content, Durability, store, write_private};
+pub use store::{Content, Durability, store, store_with_note, write_private};
 
 /// What went wrong with which path.
 #[derive(Debug, thiserror::Error)]

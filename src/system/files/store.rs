@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{Attributes, FileError, Place, failed, look};
+use super::{Attributes, FileError, Note, Place, failed, look};
 
 /// The longest name a directory entry can have.
 const LONGEST_NAME: usize = 255;
@@ -54,6 +54,28 @@ pub fn store(
     attributes: &Attributes,
     durability: Durability,
 ) -> Result<(), FileError> {
+    write_in_place(target, content, attributes, durability, None)
+}
+
+/// Writes a file as [`store`] does, with a note that it carries from its first instant; a file
+/// system that keeps no notes gets the file without it.
+pub fn store_with_note(
+    target: &Path,
+    content: Content<'_>,
+    attributes: &Attributes,
+    durability: Durability,
+    note: Note<'_>,
+) -> Result<(), FileError> {
+    write_in_place(target, content, attributes, durability, Some(note))
+}
+
+fn write_in_place(
+    target: &Path,
+    content: Content<'_>,
+    attributes: &Attributes,
+    durability: Durability,
+    note: Option<Note<'_>>,
+) -> Result<(), FileError> {
     let place = Place::of(target)?;
     let temporary = Temporary::create(&place)?;
     let mut file = &temporary.file;
@@ -71,6 +93,9 @@ pub fn store(
     }
     if let Some(mode) = attributes.mode_bits() {
         rustix::fs::fchmod(file, mode).map_err(place.failed("chmod"))?;
+    }
+    if let Some(note) = note {
+        note.attach(file).map_err(place.failed("setxattr"))?;
     }
     if durability != Durability::Cached {
         // The journal orders owner, mode and name among themselves; only the data must be told.

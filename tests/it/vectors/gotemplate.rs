@@ -1,16 +1,16 @@
-//! Go templates. The `scaffold` cases of the same files belong to the scaffold's own test.
+//! Go templates, and scaffolds, whose cases are in the same files.
 
 use ccm::model::Value;
 use ccm::template::functions::functions;
 use ccm::template::go::{Options, render};
 
-use super::{Verdict, check, compare, environment, outcome, parts, text_of};
+use super::{Verdict, check, compare, environment, outcome, parts, scaffold, text_of};
 
 #[test]
 fn go_templates_render_as_recorded() {
     check("gotemplate", |case| match text_of(case, "op") {
         "render" => run(case),
-        "scaffold" => Ok(Verdict::Elsewhere),
+        "scaffold" => scaffold::run(case),
         op => Err(format!("unknown operation {op:?}")),
     });
 }

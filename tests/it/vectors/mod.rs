@@ -9,7 +9,9 @@
 
 mod expressions;
 mod gotemplate;
+mod hiera;
 mod jet;
+mod scaffold;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +23,7 @@ use ccm::template::Env;
 use ccm::template::env::Facts;
 
 /// The kinds of cases that some test runs.
-const KINDS: [&str; 3] = ["expressions", "gotemplate", "jet"];
+const KINDS: [&str; 4] = ["expressions", "gotemplate", "hiera", "jet"];
 
 /// What becomes of a case that does not fail.
 enum Verdict {

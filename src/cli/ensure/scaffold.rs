@@ -1,0 +1,100 @@
+//! `ccm ensure scaffold`
+
+use std::collections::BTreeMap;
+
+use super::{CliError, CommonArgs, absolute};
+use crate::model::resource::{Properties, Resource, Scaffold};
+use crate::model::text::url_scheme;
+use crate::system::files::{self, FileKind};
+
+/// Renders a directory of templates
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The directory to render to
+    name: String,
+
+    /// The directory of templates
+    source: Option<String>,
+
+    /// present or absent
+    #[arg(default_value = "present")]
+    ensure: String,
+
+    /// Leaves out files that come out blank
+    #[arg(long, overrides_with = "no_skip_empty")]
+    skip_empty: bool,
+
+    /// Keeps files that come out blank (the default)
+    #[arg(long, hide = true)]
+    no_skip_empty: bool,
+
+    /// What opens an action in a template [default: {{, in jet [[]
+    #[arg(long, value_name = "TEXT")]
+    left_delimiter: Option<String>,
+
+    /// What closes an action in a template [default: }}, in jet ]]]
+    #[arg(long, value_name = "TEXT")]
+    right_delimiter: Option<String>,
+
+    /// The template language
+    #[arg(long, value_parser = ["go", "jet", "jinja"], default_value = "jet")]
+    engine: String,
+
+    /// A command for each written file whose name matches; {} in it is the file
+    #[arg(long, value_name = "PATTERN=TOOL")]
+    post: Vec<String>,
+
+    /// Removes files of the target that no template makes
+    #[arg(long)]
+    purge: bool,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl Args {
+    pub(super) fn resource(self) -> Result<Resource, CliError> {
+        let source = match self.source {
+            Some(source) if url_scheme(&source).is_some() => source,
+            Some(source) => existing_directory(&source)?,
+            None => String::new(),
+        };
+        let scaffold = Scaffold {
+            source,
+            skip_empty: self.skip_empty,
+            left_delimiter: self.left_delimiter.unwrap_or_default(),
+            right_delimiter: self.right_delimiter.unwrap_or_default(),
+            engine: self.engine,
+            data: None,
+            purge: self.purge,
+            post: self
+                .post
+                .iter()
+                .map(|step| post(step))
+                .collect::<Result<_, _>>()?,
+        };
+        let name = absolute(&self.name).map_err(CliError::usage)?;
+        let mut resource = Resource::new(name, self.ensure, Properties::Scaffold(scaffold));
+        self.common.fill(&mut resource);
+        Ok(resource)
+    }
+}
+
+/// Reads one `PATTERN=TOOL`.
+fn post(step: &str) -> Result<BTreeMap<String, String>, CliError> {
+    match step.split_once('=') {
+        Some((pattern, tool)) => Ok(BTreeMap::from([(pattern.into(), tool.into())])),
+        None => Err(CliError::usage(format!(
+            "expected PATTERN=TOOL, got '{step}'"
+        ))),
+    }
+}
+
+fn existing_directory(path: &str) -> Result<String, CliError> {
+    let path = absolute(path).map_err(CliError::usage)?;
+    match files::inspect(path.as_ref(), true).map_err(CliError::usage)? {
+        Some(found) if found.kind == FileKind::Directory => Ok(path),
+        Some(_) => Err(CliError::usage(format!("path '{path}' is not a directory"))),
+        None => Err(CliError::usage(format!("path '{path}' does not exist"))),
+    }
+}

@@ -1,0 +1,50 @@
+//! What can be wrong with a scaffold. The words that users know from upstream are kept.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::glob::BadPattern;
+use crate::model::text::{SplitError, quote};
+use crate::system::FileError;
+use crate::template::engines::RenderError;
+
+/// Why a scaffold can't be rendered, compared or put in place.
+#[derive(Debug, thiserror::Error)]
+pub enum ScaffoldError {
+    #[error("cannot render a source of scheme {0:?}: archive sources are not supported yet")]
+    Url(String),
+    #[error("cannot read source directory: stat {}: no such file or directory", .0.display())]
+    NoSource(PathBuf),
+    #[error("cannot read source directory: {0}")]
+    Source(FileError),
+    #[error("invalid file in source: {0}")]
+    InvalidFile(String),
+    #[error("both left_delimiter and right_delimiter must be set")]
+    OneDelimiter,
+    #[error("{} holds more than {limit} files and directories", directory.display())]
+    TooManyFiles { directory: PathBuf, limit: usize },
+    #[error("the files of {} make more than {limit} bytes", directory.display())]
+    TooLarge { directory: PathBuf, limit: u64 },
+    #[error(transparent)]
+    Template(#[from] RenderError),
+    #[error("could not start rendering: {0}")]
+    Thread(io::Error),
+    #[error("rendering stopped before its end")]
+    Stopped,
+    #[error("refusing to purge {}", .0.display())]
+    PurgeRoot(PathBuf),
+    #[error("post pattern {}: {cause}", quote(.pattern))]
+    Pattern { pattern: String, cause: BadPattern },
+    #[error("post command for {}: {cause}", quote(.pattern))]
+    Command { pattern: String, cause: SplitError },
+    #[error("post command for {} is empty", quote(.0))]
+    NoCommand(String),
+    #[error("failed to post process {file}\nerror: {reason}\noutput: {}", quote(.output))]
+    Post {
+        file: String,
+        reason: String,
+        output: String,
+    },
+    #[error("failed to remove {}: {cause}", path.display())]
+    Remove { path: PathBuf, cause: FileError },
+}

@@ -1,0 +1,163 @@
+//! Scaffolds. Cases record the renderer, which judges content alone; that the resource repairs
+//! permissions too is its own decision, tested with it.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::sync::Arc;
+
+use ccm::model::Value;
+use ccm::model::resource::Engine;
+use ccm::resource::Host;
+use ccm::resource::scaffold::{self, Item, Job, Posts, Verdict as Found};
+use ccm::system::{Accounts, SystemClock, SystemRunner};
+use ccm::template::Env;
+use ccm::template::functions::functions;
+
+use super::{Verdict, environment, text_of};
+
+/// Runs one case: a source directory, a target, and what becomes of the target.
+pub(super) fn run(case: &Value) -> Result<Verdict, String> {
+    let room = tempfile::tempdir().map_err(|err| err.to_string())?;
+    let expect = case.get("expect").ok_or("no expect")?;
+    let target = room.path().join("target");
+    let result = arrange(case, room.path()).and_then(|job| scaffolded(case, job));
+    let items = match (expect.get("error").and_then(Value::as_str), result) {
+        (Some(part), Err(err)) if err.contains(part) => return Ok(Verdict::Held),
+        (Some(part), Err(err)) => return Err(format!("error {err} does not contain {part:?}")),
+        (Some(part), Ok(_)) => return Err(format!("expected an error with {part:?}")),
+        (None, result) => result?,
+    };
+    if let Some(actions) = expect.get("actions").and_then(Value::as_list) {
+        let expected: Vec<(&str, &str)> = actions
+            .iter()
+            .map(|action| (text_of(action, "path"), text_of(action, "action")))
+            .collect();
+        let found: Vec<(&str, &str)> = items
+            .iter()
+            .map(|item| (item.path.to_str().unwrap_or(""), action(item)))
+            .collect();
+        if found != expected {
+            return Err(format!("expected {expected:?}, got {found:?}"));
+        }
+    }
+    for (name, content) in entries(expect, "files") {
+        let found = std::fs::read(target.join(name)).map_err(|err| format!("{name}: {err}"))?;
+        if found != content.as_bytes() {
+            let found = String::from_utf8_lossy(&found);
+            return Err(format!("{name}: expected {content:?}, got {found:?}"));
+        }
+    }
+    for (name, mode) in entries(expect, "modes") {
+        let found = target.join(name).metadata();
+        let found = found.map_err(|err| format!("{name}: {err}"))?;
+        let found = format!("{:04o}", found.permissions().mode() & 0o7777);
+        if found != mode {
+            return Err(format!("{name}: expected mode {mode}, got {found}"));
+        }
+    }
+    let absent = expect.get("absent").and_then(Value::as_list).unwrap_or(&[]);
+    let left = absent
+        .iter()
+        .filter_map(Value::as_str)
+        .find(|name| target.join(name).symlink_metadata().is_ok());
+    left.map_or(Ok(Verdict::Held), |name| {
+        Err(format!("{name} should not be there"))
+    })
+}
+
+/// Writes source and target of a case and returns what is to be rendered.
+fn arrange(case: &Value, room: &Path) -> Result<Job, String> {
+    let input = case.get("input").ok_or("no input")?;
+    let at = |directory: &str, name: &str| room.join(directory).join(name);
+    std::fs::create_dir(room.join("source")).map_err(|err| err.to_string())?;
+    for directory in ["source", "target"] {
+        for (name, content) in entries(input, directory) {
+            write_file(&at(directory, name), content, 0o644)?;
+        }
+    }
+    for (name, leads_to) in entries(input, "symlinks") {
+        symlink(leads_to, at("source", name)).map_err(|err| err.to_string())?;
+    }
+    for (directory, key) in [("source", "source_modes"), ("target", "target_modes")] {
+        for (name, mode) in entries(input, key) {
+            let mode = u32::from_str_radix(mode, 8).map_err(|err| err.to_string())?;
+            set_mode(&at(directory, name), mode)?;
+        }
+    }
+    let data = input.get("data").and_then(Value::as_map);
+    let data = data.cloned().unwrap_or_default();
+    Ok(Job {
+        source: room.join("source"),
+        target: room.join("target"),
+        engine: Engine::parse(text_of(input, "engine")).unwrap_or(Engine::Go),
+        left: text_of(input, "left_delimiter").into(),
+        right: text_of(input, "right_delimiter").into(),
+        skip_empty: input.get("skip_empty") == Some(&Value::Bool(true)),
+        functions: functions(&environment(Some(&Value::from(data.clone())), input)),
+        variables: Arc::new(move |_| data.clone()),
+    })
+}
+
+/// Renders, compares and, unless the case is a noop, writes what differs in content.
+fn scaffolded(case: &Value, job: Job) -> Result<Vec<Item>, String> {
+    let input = case.get("input").ok_or("no input")?;
+    let steps = input.get("post").and_then(Value::as_list).unwrap_or(&[]);
+    let steps: Vec<BTreeMap<String, String>> = steps
+        .iter()
+        .filter_map(Value::as_map)
+        .map(|step| step.iter().map(|(k, v)| (k.to_string(), v.to_string())))
+        .map(Iterator::collect)
+        .collect();
+    let posts = Posts::parse(&steps).map_err(|err| err.to_string())?;
+    let target = job.target.clone();
+    let rendered = scaffold::render(job).map_err(|err| err.to_string())?;
+    let survey = scaffold::survey(&target, &rendered, &posts).map_err(|err| err.to_string())?;
+    if let Some(obstacle) = survey.obstacle {
+        return Err(obstacle.to_string());
+    }
+    if input.get("noop") != Some(&Value::Bool(true)) {
+        let (runner, accounts, env) = (SystemRunner::new(), Accounts::default(), Env::default());
+        let host = Host {
+            runner: &runner,
+            clock: &SystemClock,
+            accounts: &accounts,
+            working_dir: Path::new("/"),
+            env: &env,
+        };
+        let differs = |item: &&Item| matches!(item.verdict, Found::Add | Found::Update);
+        let items = survey.items.iter().filter(differs);
+        scaffold::write(&target, &rendered, items, &posts, false, host)
+            .map_err(|err| err.to_string())?;
+    }
+    Ok(survey.items)
+}
+
+fn action(item: &Item) -> &'static str {
+    match item.verdict {
+        Found::Add => "add",
+        Found::Update => "update",
+        Found::Equal => "equal",
+        Found::Remove => "remove",
+    }
+}
+
+fn entries<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let map = value.get(key).and_then(Value::as_map);
+    map.into_iter()
+        .flatten()
+        .map(|(name, text)| (&**name, text.as_str().unwrap_or("")))
+}
+
+fn write_file(path: &Path, content: &str, mode: u32) -> Result<(), String> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(parent)
+        .and_then(|()| std::fs::write(path, content))
+        .map_err(|err| format!("{}: {err}", path.display()))?;
+    set_mode(path, mode)
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), String> {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        .map_err(|err| format!("{}: {err}", path.display()))
+}
