@@ -4,7 +4,7 @@ use ccm::model::Value;
 use ccm::template::functions::functions;
 use ccm::template::go::{Options, render};
 
-use super::{Verdict, check, compare, environment, outcome, parts, scaffold, text_of};
+use super::{check, compare, environment, outcome, parts, scaffold, text_of};
 
 #[test]
 fn go_templates_render_as_recorded() {
@@ -15,7 +15,7 @@ fn go_templates_render_as_recorded() {
     });
 }
 
-fn run(case: &Value) -> Result<Verdict, String> {
+fn run(case: &Value) -> Result<(), String> {
     let (input, expect) = parts(case)?;
     let delims = input.get("delims").and_then(Value::as_list).unwrap_or(&[]);
     let delim = |index: usize| delims.get(index).and_then(Value::as_str).unwrap_or("");

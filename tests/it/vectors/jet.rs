@@ -5,14 +5,14 @@ use ccm::model::value::Map;
 use ccm::template::functions::functions;
 use ccm::template::jet::{Options, render};
 
-use super::{Verdict, check, compare, environment, outcome, parts, text_of};
+use super::{check, compare, environment, outcome, parts, text_of};
 
 #[test]
 fn jet_templates_render_as_recorded() {
     check("jet", run);
 }
 
-fn run(case: &Value) -> Result<Verdict, String> {
+fn run(case: &Value) -> Result<(), String> {
     let (input, expect) = parts(case)?;
     let mut options = Options::default();
     if let Some([left, right]) = input.get("delims").and_then(Value::as_list) {

@@ -9,21 +9,21 @@ use std::sync::Arc;
 use ccm::model::Value;
 use ccm::model::resource::Engine;
 use ccm::resource::Host;
-use ccm::resource::scaffold::{self, Item, Job, Posts, Verdict as Found};
+use ccm::resource::scaffold::{self, Item, Job, Posts, Verdict};
 use ccm::system::{Accounts, SystemClock, SystemRunner};
 use ccm::template::Env;
 use ccm::template::functions::functions;
 
-use super::{Verdict, environment, text_of};
+use super::{environment, text_of};
 
 /// Runs one case: a source directory, a target, and what becomes of the target.
-pub(super) fn run(case: &Value) -> Result<Verdict, String> {
+pub(super) fn run(case: &Value) -> Result<(), String> {
     let room = tempfile::tempdir().map_err(|err| err.to_string())?;
     let expect = case.get("expect").ok_or("no expect")?;
     let target = room.path().join("target");
     let result = arrange(case, room.path()).and_then(|job| scaffolded(case, job));
     let items = match (expect.get("error").and_then(Value::as_str), result) {
-        (Some(part), Err(err)) if err.contains(part) => return Ok(Verdict::Held),
+        (Some(part), Err(err)) if err.contains(part) => return Ok(()),
         (Some(part), Err(err)) => return Err(format!("error {err} does not contain {part:?}")),
         (Some(part), Ok(_)) => return Err(format!("expected an error with {part:?}")),
         (None, result) => result?,
@@ -61,9 +61,7 @@ pub(super) fn run(case: &Value) -> Result<Verdict, String> {
         .iter()
         .filter_map(Value::as_str)
         .find(|name| target.join(name).symlink_metadata().is_ok());
-    left.map_or(Ok(Verdict::Held), |name| {
-        Err(format!("{name} should not be there"))
-    })
+    left.map_or(Ok(()), |name| Err(format!("{name} should not be there")))
 }
 
 /// Writes source and target of a case and returns what is to be rendered.
@@ -125,7 +123,7 @@ fn scaffolded(case: &Value, job: Job) -> Result<Vec<Item>, String> {
             working_dir: Path::new("/"),
             env: &env,
         };
-        let differs = |item: &&Item| matches!(item.verdict, Found::Add | Found::Update);
+        let differs = |item: &&Item| matches!(item.verdict, Verdict::Add | Verdict::Update);
         let items = survey.items.iter().filter(differs);
         scaffold::write(&target, &rendered, items, &posts, false, host)
             .map_err(|err| err.to_string())?;
@@ -135,10 +133,10 @@ fn scaffolded(case: &Value, job: Job) -> Result<Vec<Item>, String> {
 
 fn action(item: &Item) -> &'static str {
     match item.verdict {
-        Found::Add => "add",
-        Found::Update => "update",
-        Found::Equal => "equal",
-        Found::Remove => "remove",
+        Verdict::Add => "add",
+        Verdict::Update => "update",
+        Verdict::Equal => "equal",
+        Verdict::Remove => "remove",
     }
 }
 
