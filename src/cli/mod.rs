@@ -9,6 +9,7 @@ mod facts;
 mod output;
 mod session;
 mod status;
+mod util;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ enum Command {
     Status(status::Args),
     Session(session::Args),
     Facts(facts::Args),
+    Util(util::Args),
 }
 
 /// What a command found out, for the exit code.
@@ -90,6 +92,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Status(args) => status::run(&args, &mut console),
         Command::Session(args) => session::run(args, &mut console),
         Command::Facts(args) => facts::run(&args, &mut console),
+        Command::Util(args) => util::run(&args, &mut console),
     };
     match result {
         Ok(verdict) => ExitCode::from(verdict.code()),

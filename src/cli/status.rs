@@ -2,10 +2,10 @@
 
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::model::resource::{File, Properties, Resource};
+use crate::model::resource::{File, Package, Properties, Resource};
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
-use crate::resource::{self, Host};
+use crate::resource::{self, Host, package};
 use crate::system::{Accounts, SystemClock, SystemRunner};
 
 /// Shows the current state of a resource
@@ -18,6 +18,10 @@ pub(super) struct Args {
     /// The name of the resource
     name: String,
 
+    /// The provider to ask
+    #[arg(long, default_value_t)]
+    provider: String,
+
     /// Prints JSON instead of YAML
     #[arg(long)]
     json: bool,
@@ -29,7 +33,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
         console.print("exec resources do not support retrieving status\n");
         return Ok(Verdict::default());
     }
-    let state = inspect(type_name, &args.name)
+    let state = inspect(type_name, args)
         .map_err(|err| CliError::failed(format!("could not get status: {err}")))?;
     let document = metadata(&state).map_err(CliError::failed)?;
     if args.json {
@@ -41,13 +45,22 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
     Ok(Verdict::default())
 }
 
-fn inspect(type_name: TypeName, name: &str) -> Result<State, String> {
-    let properties = match type_name {
-        TypeName::File => Properties::File(File::default()),
+fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
+    let mut resource = match type_name {
+        TypeName::File => {
+            let name = super::ensure::absolute(&args.name)?;
+            Resource::new(name, "present", Properties::File(File::default()))
+        }
+        TypeName::Package => {
+            let package = Properties::Package(Package::default());
+            let mut resource = Resource::new(&args.name, "present", package);
+            // A name goes to a package manager, so it is checked here as well.
+            resource.complete().map_err(|err| err.to_string())?;
+            resource
+        }
         other => return Err(format!("unsupported resource type {other}")),
     };
-    let name = super::ensure::absolute(name)?;
-    let resource = Resource::new(name, "present", properties);
+    resource.common.provider.clone_from(&args.provider);
     let accounts = Accounts::default();
     let directory = std::env::current_dir().unwrap_or_default();
     let host = Host {
@@ -55,9 +68,10 @@ fn inspect(type_name: TypeName, name: &str) -> Result<State, String> {
         clock: &SystemClock,
         accounts: &accounts,
         working_dir: &directory,
+        packages: &package::Shared::default(),
     };
     let provider = resource::select_provider(&resource, host).map_err(|err| err.to_string())?;
-    resource::inspect(&resource, provider, host).map_err(|err| err.to_string())
+    resource::inspect(&resource, &provider, host).map_err(|err| err.to_string())
 }
 
 /// Returns what upstream prints: the metadata alone, or the type's own keys.

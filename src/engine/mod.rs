@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use crate::model::event::TransactionEvent;
-use crate::resource::Host;
+use crate::resource::{Host, package};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
 use crate::template::expr::Cache;
@@ -118,6 +118,7 @@ pub struct Engine<'a> {
     session: Session,
     ids: EventIds,
     programs: Cache,
+    packages: package::Shared,
     sink: RefCell<&'a mut dyn Sink>,
 }
 
@@ -128,6 +129,7 @@ impl<'a> Engine<'a> {
             session,
             ids: EventIds::default(),
             programs: Cache::default(),
+            packages: package::Shared::default(),
             sink: RefCell::new(sink),
         }
     }
@@ -142,6 +144,7 @@ impl<'a> Engine<'a> {
             clock: self.machine.clock,
             accounts: &self.machine.accounts,
             working_dir: scope.working_dir(),
+            packages: &self.packages,
         }
     }
 

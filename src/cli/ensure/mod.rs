@@ -3,6 +3,7 @@
 mod api;
 mod exec;
 mod file;
+mod package;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,6 +67,8 @@ struct Options {
 enum Command {
     File(file::Args),
     Exec(exec::Args),
+    #[command(alias = "pkg")]
+    Package(package::Args),
     Api(api::Args),
 }
 
@@ -135,6 +138,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Api(args) => return api::run(args, &options, console),
         Command::File(args) => args.resource()?,
         Command::Exec(args) => args.resource(),
+        Command::Package(args) => args.resource(),
     };
     let session = options.open_session(&resource)?;
     if options.json {
