@@ -122,7 +122,7 @@ impl Engine<'_> {
         let mut changed = !plan.is_empty();
         if changed && !scope.mode.noop {
             let after = self.change(scope, resource, provider, &state, &plan)?;
-            changed = !plan.tentative || after.common.ensure != state.common.ensure;
+            changed = !plan.tentative || after.detail != state.detail;
             stable = stable || plan.settles;
             state = after;
         }

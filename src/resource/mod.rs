@@ -100,7 +100,7 @@ pub struct Plan {
     pub satisfied: bool,
     /// Carrying the plan out ends in a stable state.
     pub settles: bool,
-    /// Carrying the plan out may find nothing to do: only another `ensure` is a change then.
+    /// Carrying the plan out may find nothing to do: only another state is a change then.
     pub tentative: bool,
 }
 
