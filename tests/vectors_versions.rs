@@ -5,6 +5,7 @@
 
 #![expect(
     clippy::disallowed_methods,
+    clippy::panic,
     clippy::unwrap_used,
     reason = "tests ask the real tools and stop at the first surprise"
 )]

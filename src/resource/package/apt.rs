@@ -175,7 +175,7 @@ impl PackageProvider for Apt<'_> {
             false => Err(PackageError::Index {
                 program: "apt-get",
                 code: output.code,
-                complaint: Complaint::of(&output),
+                complaint: Complaint::of_apt(&output),
             }),
         }
     }
@@ -209,7 +209,7 @@ impl PackageProvider for Apt<'_> {
             false => Err(PackageError::AptInstall {
                 package: package.into(),
                 code: output.code,
-                complaint: Complaint::of(&output),
+                complaint: Complaint::of_apt(&output),
             }),
         }
     }
@@ -224,7 +224,7 @@ impl PackageProvider for Apt<'_> {
             .map_err(|err| failed(Complaint::new(vec![err.to_string()])))?;
         match output.is_success() {
             true => Ok(Vec::new()),
-            false => Err(failed(Complaint::of(&output))),
+            false => Err(failed(Complaint::of_apt(&output))),
         }
     }
 }

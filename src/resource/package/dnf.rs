@@ -188,12 +188,15 @@ impl PackageProvider for Dnf<'_> {
             (None, Wanted::Any | Wanted::Latest) => package.to_owned(),
             (None, Wanted::Exactly(version)) => format!("{package}-{version}"),
         };
-        self.dnf(&["install", "-y", &what], |code, complaint| {
-            PackageError::DnfInstall {
-                package: package.into(),
-                code,
-                complaint,
-            }
+        let mut words = vec!["install", "-y", &what];
+        if version == Wanted::Latest {
+            // Where the host does not say so, an installed package is good enough for dnf.
+            words.insert(0, "--setopt=best=True");
+        }
+        self.dnf(&words, |code, complaint| PackageError::DnfInstall {
+            package: package.into(),
+            code,
+            complaint,
         })
     }
 

@@ -111,6 +111,19 @@ impl Complaint {
         }
         Self(lines)
     }
+
+    /// Returns the end of what apt-get said. When dpkg failed below it, the reason is on standard
+    /// output and standard error only says that there was one.
+    pub(super) fn of_apt(output: &Output) -> Self {
+        let mut errors = last_lines(&output.stderr_text());
+        errors.retain(|line| !line.starts_with("debconf: "));
+        if errors.iter().any(|line| line.contains("Sub-process")) || errors.is_empty() {
+            let mut lines = last_lines(&output.stdout_text());
+            lines.append(&mut errors);
+            return Self(lines);
+        }
+        Self(errors)
+    }
 }
 
 fn last_lines(text: &str) -> Vec<String> {
