@@ -185,9 +185,10 @@ fn a_missing_version_and_an_unknown_package_are_clear_errors() {
         "could not find Candidate: line in apt-cache policy output for nothing"
     );
     // To apt-get by itself a dot makes a search of a name, and `dem.` would install `demo`.
-    assert_eq!(
-        applied.failure(3),
-        "failed to install package \"dem.\", apt-get exited 100: E: Unable to locate package dem."
+    let failure = applied.failure(3);
+    assert!(
+        failure.contains("E: Unable to locate package dem."),
+        "{failure}"
     );
     let state = root.ccm(&["status", "package", "demo"]).ok();
     assert!(state.contains("version: absent"), "{state}");

@@ -59,7 +59,7 @@ impl Apt<'_> {
 
     /// Runs apt-get with what all its commands have before the words that are upstream's.
     fn apt_get(&self, words: &[&str]) -> Result<Output, PackageError> {
-        let patience = self.package.lock_timeout().unwrap_or_default().as_secs();
+        let patience = self.package.lock_timeout()?.as_secs();
         let wait = format!("DPkg::Lock::Timeout={patience}");
         let own = ["-o", &wait, "-o", "APT::Cmd::Pattern-Only=true"];
         self.run("apt-get", own.into_iter().chain(words.iter().copied()))

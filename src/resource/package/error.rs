@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::cfengine::ModuleError;
 use super::versions::VersionError;
+use crate::model::resource::Invalid;
 use crate::model::text::quote;
 use crate::system::{FileError, LockError, Output, RunError};
 
@@ -22,6 +23,8 @@ pub enum PackageError {
     Lock(#[from] LockError),
     #[error(transparent)]
     File(#[from] FileError),
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
     #[error(transparent)]
     Version(#[from] VersionError),
     #[error(transparent)]
