@@ -46,3 +46,9 @@ need_root_for_tests() {
         exit 1
     }
 }
+
+# Tests change packages with the real package managers, in a system below target/. Nothing is
+# started: cfengine3 is only there for its package modules.
+need_package_managers() {
+    need_packages mmdebstrap dpkg-dev dnf rpm createrepo-c cfengine3
+}

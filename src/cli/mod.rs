@@ -12,6 +12,7 @@ mod output;
 mod session;
 mod status;
 mod template;
+mod util;
 mod validate;
 
 use std::ffi::OsString;
@@ -49,6 +50,7 @@ enum Command {
     Hiera(hiera::Args),
     Template(template::Args),
     Validate(validate::Args),
+    Util(util::Args),
 }
 
 /// What a command found out, for the exit code.
@@ -100,6 +102,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Hiera(args) => hiera::run(args, &mut console),
         Command::Template(args) => template::run(&args, &mut console),
         Command::Validate(args) => validate::run(&args, &mut console),
+        Command::Util(args) => util::run(&args, &mut console),
     };
     match result {
         Ok(verdict) => ExitCode::from(verdict.code()),

@@ -3,10 +3,10 @@
 use super::environment::{FactArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::model::resource::{File, Properties, Resource, Scaffold};
+use crate::model::resource::{File, Package, Properties, Resource, Scaffold};
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
-use crate::resource::{self, Host};
+use crate::resource::{self, Host, package};
 use crate::system::{Accounts, SystemClock, SystemRunner};
 
 /// Shows the current state of a resource
@@ -26,6 +26,9 @@ pub(super) struct Args {
     /// For a scaffold: the template language
     #[arg(long, value_parser = ["go", "jet", "jinja"], default_value = "jet")]
     engine: String,
+    /// The provider to ask
+    #[arg(long, default_value_t)]
+    provider: String,
 
     /// Prints JSON instead of YAML
     #[arg(long)]
@@ -51,17 +54,30 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
 }
 
 fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
-    let properties = match type_name {
-        TypeName::File => Properties::File(File::default()),
-        TypeName::Scaffold => Properties::Scaffold(Scaffold {
-            source: args.source.clone().unwrap_or_default(),
-            engine: args.engine.clone(),
-            ..Scaffold::default()
-        }),
+    let mut resource = match type_name {
+        TypeName::File => {
+            let name = super::ensure::absolute(&args.name)?;
+            Resource::new(name, "present", Properties::File(File::default()))
+        }
+        TypeName::Package => {
+            let package = Properties::Package(Package::default());
+            let mut resource = Resource::new(&args.name, "present", package);
+            // A name goes to a package manager, so it is checked here as well.
+            resource.complete().map_err(|err| err.to_string())?;
+            resource
+        }
+        TypeName::Scaffold => {
+            let name = super::ensure::absolute(&args.name)?;
+            let scaffold = Scaffold {
+                source: args.source.clone().unwrap_or_default(),
+                engine: args.engine.clone(),
+                ..Scaffold::default()
+            };
+            Resource::new(name, "present", Properties::Scaffold(scaffold))
+        }
         other => return Err(format!("unsupported resource type {other}")),
     };
-    let name = super::ensure::absolute(&args.name)?;
-    let resource = Resource::new(name, "present", properties);
+    resource.common.provider.clone_from(&args.provider);
     let accounts = Accounts::default();
     let directory = std::env::current_dir().unwrap_or_default();
     let env = environment(&directory, true, &FactArgs::default()).map_err(|err| err.to_string())?;
@@ -71,9 +87,10 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
         accounts: &accounts,
         working_dir: &directory,
         env: &env,
+        packages: &package::Shared::default(),
     };
     let provider = resource::select_provider(&resource, host).map_err(|err| err.to_string())?;
-    resource::inspect(&resource, provider, host).map_err(|err| err.to_string())
+    resource::inspect(&resource, &provider, host).map_err(|err| err.to_string())
 }
 
 /// Returns what upstream prints: the metadata alone, or the type's own keys.

@@ -54,7 +54,7 @@ impl Engine<'_> {
         let id = self.ids.next(now);
         let mut event = TransactionEvent::begin(id, now, provider.name(), resource);
         event.health_check_only = scope.mode.health_check_only;
-        self.go_through(scope, resource, provider, &mut event)?;
+        self.go_through(scope, resource, &provider, &mut event)?;
         event.duration = clock.monotonic().saturating_sub(began);
         Ok(event)
     }
@@ -63,7 +63,7 @@ impl Engine<'_> {
         &mut self,
         scope: &Scope,
         resource: &Arc<Resource>,
-        provider: Provider,
+        provider: &Provider,
         event: &mut TransactionEvent,
     ) -> Result<(), FlowError> {
         if !self.is_managed(scope, resource)? {
@@ -109,24 +109,27 @@ impl Engine<'_> {
         &self,
         scope: &Scope,
         resource: &Resource,
-        provider: Provider,
+        provider: &Provider,
     ) -> Result<State, ApplyError> {
         let host = self.host(scope);
         let mut state = resource::inspect(resource, provider, host)?;
         let refresh = self.is_refreshed(resource)?;
-        let plan = resource::plan(resource, &state, refresh, host)?;
+        let plan = resource::plan(resource, provider, &state, refresh, host)?;
         if scope.mode.diff
             && let Some(diff) = resource::diff(resource, &state, &plan, host)?
         {
             self.sink.borrow_mut().diff(&diff);
         }
         let mut stable = plan.satisfied;
-        if !plan.is_empty() && !scope.mode.noop {
-            state = self.change(scope, resource, provider, &state, &plan)?;
+        let mut changed = !plan.is_empty();
+        if changed && !scope.mode.noop {
+            let after = self.change(scope, resource, provider, &state, &plan)?;
+            changed = !plan.tentative || after.detail != state.detail;
             stable = stable || plan.settles;
+            state = after;
         }
         let common = &mut state.common;
-        common.changed = !plan.is_empty();
+        common.changed = changed;
         common.refreshed = plan.refreshed;
         common.stable = stable;
         common.noop = scope.mode.noop;
@@ -140,14 +143,14 @@ impl Engine<'_> {
         &self,
         scope: &Scope,
         resource: &Resource,
-        provider: Provider,
+        provider: &Provider,
         state: &State,
         plan: &resource::Plan,
     ) -> Result<State, ResourceError> {
         let host = self.host(scope);
         let output = |line: &str| self.say(scope, Line::new(Level::Info, line));
         let mut done = resource::change(resource, provider, state, plan, host, &output)?;
-        let result = resource::verify(resource, &mut done, host);
+        let result = resource::verify(resource, provider, &mut done, host);
         for text in done.complaint.iter().chain(&done.warning) {
             let line = Line::new(Level::Warn, text).with("resource", resource.label());
             self.say(scope, line);

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
-use crate::resource::Host;
+use crate::resource::{Host, package};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
 use crate::template::expr::Cache;
@@ -121,6 +121,7 @@ pub struct Engine<'a> {
     session: Session,
     ids: EventIds,
     programs: Cache,
+    packages: package::Shared,
     sink: RefCell<&'a mut dyn Sink>,
 }
 
@@ -131,6 +132,7 @@ impl<'a> Engine<'a> {
             session,
             ids: EventIds::default(),
             programs: Cache::default(),
+            packages: package::Shared::default(),
             sink: RefCell::new(sink),
         }
     }
@@ -146,6 +148,7 @@ impl<'a> Engine<'a> {
             accounts: &self.machine.accounts,
             working_dir: scope.working_dir(),
             env: &scope.env,
+            packages: &self.packages,
         }
     }
 

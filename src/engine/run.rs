@@ -25,6 +25,7 @@ impl Engine<'_> {
             return Err(RunError::TwoModes);
         }
         self.say(scope, opening(scope, manifest));
+        self.packages.expect_many();
         for resource in &manifest.resources {
             if mode.health_check_only && !has_checks(resource) {
                 continue;

@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn event(id: EventId, name: &str, alias: &str, changed: bool) -> TransactionEvent {
-        let mut resource = Resource::new(name, "present", Properties::Package(Package {}));
+        let mut resource = Resource::new(name, "present", Properties::Package(Package::default()));
         resource.common.alias = alias.into();
         let mut event = TransactionEvent::begin(id, at(0), "apt", &Arc::new(resource));
         event.changed = changed;

@@ -307,7 +307,8 @@ mod tests {
 
     fn event(name: &str) -> TransactionEvent {
         let time = at("2027-01-15T08:00:00.500Z");
-        let resource = Resource::new(name, "present", Properties::Package(Package {})).into();
+        let resource =
+            Resource::new(name, "present", Properties::Package(Package::default())).into();
         TransactionEvent::begin(EventId::new(time, 1), time, "apt", &resource)
     }
 

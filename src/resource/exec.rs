@@ -152,6 +152,7 @@ pub(super) fn plan(exec: &Exec, state: &State, refresh: bool) -> Plan {
         refreshed: refresh,
         satisfied,
         settles: false,
+        ..Plan::default()
     }
 }
 

@@ -217,6 +217,7 @@ pub(super) fn plan(
         refreshed: false,
         satisfied: false,
         settles: true,
+        ..Plan::default()
     })
 }
 

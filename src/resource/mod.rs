@@ -6,6 +6,7 @@
 
 pub mod exec;
 pub mod file;
+pub mod package;
 pub mod scaffold;
 
 use std::path::Path;
@@ -27,25 +28,29 @@ pub struct Host<'a> {
     pub working_dir: &'a Path,
     /// What templates see and may call.
     pub env: &'a Env,
+    /// What the packages of this run share.
+    pub packages: &'a package::Shared,
 }
 
 /// How a type is done on this platform.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Provider {
     FilePosix,
     Exec(exec::Provider),
     Choria,
+    Package(package::Provider),
     /// The engine itself runs manifests.
     Manifest,
 }
 
 impl Provider {
     /// Returns the name events show.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::FilePosix => "posix",
             Self::Exec(provider) => provider.name(),
             Self::Choria => scaffold::PROVIDER,
+            Self::Package(provider) => provider.name(),
             Self::Manifest => "ccmmanifest",
         }
     }
@@ -79,6 +84,8 @@ pub enum ResourceError {
     EmptyGuard,
     #[error("no command specified")]
     NoCommand,
+    #[error(transparent)]
+    Package(#[from] package::PackageError),
     #[error("{0} exists as a directory; cannot manage it as a file")]
     IsDirectory(String),
     #[error("failed to reach desired state: {ensure}: {reason}")]
@@ -101,6 +108,8 @@ pub struct Plan {
     pub satisfied: bool,
     /// Carrying the plan out ends in a stable state.
     pub settles: bool,
+    /// Carrying the plan out may find nothing to do: only another state is a change then.
+    pub tentative: bool,
 }
 
 impl Plan {
@@ -123,6 +132,7 @@ impl Plan {
 pub enum Action {
     File(file::Action),
     Scaffold(scaffold::Action),
+    Package(package::Action),
     /// Run the command.
     Run,
 }
@@ -154,25 +164,27 @@ pub fn select_provider(resource: &Resource, host: Host<'_>) -> Result<Provider, 
             "" | scaffold::PROVIDER => Ok(Provider::Choria),
             _ => Err(ProviderError::NotFound),
         },
-        Properties::Archive(_) | Properties::Package(_) | Properties::Service(_) => {
-            Err(ProviderError::NoneSuitable)
-        }
+        Properties::Package(_) => package::Provider::select(wanted, host).map(Provider::Package),
+        Properties::Archive(_) | Properties::Service(_) => Err(ProviderError::NoneSuitable),
     }
 }
 
 /// Reads the state of a resource. Changes nothing; an exec's guards do run.
 pub fn inspect(
     resource: &Resource,
-    provider: Provider,
+    provider: &Provider,
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
     match (&resource.properties, provider) {
         (Properties::Exec(exec), Provider::Exec(provider)) => {
             let mut state = exec::inspect(resource, exec, host)?;
-            exec::ask_guards(&mut state, exec, provider, host)?;
+            exec::ask_guards(&mut state, exec, *provider, host)?;
             Ok(state)
         }
         (Properties::Scaffold(scaffold), _) => scaffold::inspect(resource, scaffold, host),
+        (Properties::Package(package), Provider::Package(provider)) => {
+            package::inspect(resource, package, provider, host)
+        }
         _ => {
             let wanted = FileEnsure::parse(&resource.common.ensure);
             file::inspect(&resource.common.name, wanted, host)
@@ -183,14 +195,18 @@ pub fn inspect(
 /// Decides what to do about a state; `refresh` says that a subscription fired.
 pub fn plan(
     resource: &Resource,
+    provider: &Provider,
     state: &State,
     refresh: bool,
     host: Host<'_>,
 ) -> Result<Plan, ResourceError> {
-    match &resource.properties {
-        Properties::Exec(exec) => Ok(exec::plan(exec, state, refresh)),
-        Properties::File(file) => file::plan(resource, file, state, host),
-        Properties::Scaffold(scaffold) => scaffold::plan(resource, scaffold, state),
+    match (&resource.properties, provider) {
+        (Properties::Exec(exec), _) => Ok(exec::plan(exec, state, refresh)),
+        (Properties::File(file), _) => file::plan(resource, file, state, host),
+        (Properties::Package(package), Provider::Package(provider)) => {
+            package::plan(resource, package, provider, state, host)
+        }
+        (Properties::Scaffold(scaffold), _) => scaffold::plan(resource, scaffold, state),
         _ => Ok(Plan::stable()),
     }
 }
@@ -198,20 +214,31 @@ pub fn plan(
 /// Carries a plan out. Lines that a command prints go to `output`.
 pub fn change(
     resource: &Resource,
-    provider: Provider,
+    provider: &Provider,
     state: &State,
     plan: &Plan,
     host: Host<'_>,
     output: &dyn Fn(&str),
 ) -> Result<Done, ResourceError> {
     let mut done = Done::default();
+    // Whatever runs commands may install packages.
+    if !matches!(resource.properties, Properties::File(_)) {
+        host.packages.forget();
+    }
     for action in &plan.actions {
         match (action, &resource.properties, provider) {
             (Action::File(action), Properties::File(file), _) => {
                 file::change(resource, file, state, action, host)?;
             }
             (Action::Run, Properties::Exec(exec), Provider::Exec(provider)) => {
-                done = exec::run(resource, exec, provider, host, output)?;
+                done = exec::run(resource, exec, *provider, host, output)?;
+            }
+            (
+                Action::Package(action),
+                Properties::Package(package),
+                Provider::Package(provider),
+            ) => {
+                done = package::change(resource, package, provider, state, action, host)?;
             }
             (Action::Scaffold(action), Properties::Scaffold(scaffold), _) => {
                 done = scaffold::change(resource, scaffold, *action, host)?;
@@ -239,13 +266,17 @@ pub fn diff(
 /// Reads the state again after a change and checks that it is the wanted one.
 pub fn verify(
     resource: &Resource,
+    provider: &Provider,
     done: &mut Done,
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
-    match &resource.properties {
-        Properties::Exec(exec) => exec::verify(resource, exec, done, host),
-        Properties::File(file) => file::verify(resource, file, host),
-        Properties::Scaffold(scaffold) => scaffold::verify(resource, scaffold, host),
+    match (&resource.properties, provider) {
+        (Properties::Exec(exec), _) => exec::verify(resource, exec, done, host),
+        (Properties::File(file), _) => file::verify(resource, file, host),
+        (Properties::Package(package), Provider::Package(provider)) => {
+            package::verify(resource, package, provider, done, host)
+        }
+        (Properties::Scaffold(scaffold), _) => scaffold::verify(resource, scaffold, host),
         _ => Err(ResourceError::NoCommand),
     }
 }

@@ -5,6 +5,8 @@
 //! - `data`: facts, hierarchies, variables
 //! - `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `nested`: manifests that apply manifests
+//! - `package`: packages on any machine; `package_apt`, `package_dnf`, `package_cfengine`: with the
+//!   real package managers, in a system of their own
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `schema`: schemas, types and real documents agree
 //! - `session`: several calls kept together
@@ -13,6 +15,7 @@
 
 #![expect(
     clippy::disallowed_methods,
+    clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
@@ -26,6 +29,10 @@ mod data;
 mod exec;
 mod file;
 mod nested;
+mod package;
+mod package_apt;
+mod package_cfengine;
+mod package_dnf;
 mod regression;
 mod scaffold;
 mod schema;

@@ -3,6 +3,7 @@
 mod api;
 mod exec;
 mod file;
+mod package;
 mod scaffold;
 
 use std::path::{Path, PathBuf};
@@ -81,6 +82,8 @@ enum Command {
     File(file::Args),
     Exec(exec::Args),
     Scaffold(scaffold::Args),
+    #[command(alias = "pkg")]
+    Package(package::Args),
     Api(api::Args),
 }
 
@@ -151,6 +154,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::File(args) => args.resource()?,
         Command::Exec(args) => args.resource(),
         Command::Scaffold(args) => args.resource()?,
+        Command::Package(args) => args.resource(),
     };
     let session = options.open_session(&resource)?;
     if options.json {

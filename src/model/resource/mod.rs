@@ -23,7 +23,7 @@ pub use archive::{Archive, ArchiveKind};
 pub use common::{Common, Control};
 pub use exec::Exec;
 pub use file::{File, FileEnsure, parse_mode};
-pub use package::Package;
+pub use package::{Package, UpdateIndex};
 pub use scaffold::{Engine, Scaffold};
 pub use service::Service;
 
@@ -183,7 +183,7 @@ impl Resource {
             (Properties::Archive(archive), _) => archive.visit_texts(visit),
             (Properties::Scaffold(scaffold), _) => scaffold.visit_texts(visit),
             (Properties::Service(service), _) => list("Subscribe", &mut service.subscribe, visit),
-            (Properties::Package(_), _) => Ok(()),
+            (Properties::Package(package), _) => package.visit_texts(visit),
         }
     }
 

@@ -1,28 +1,141 @@
 //! Packages: a name that is present, absent, latest or of one version.
+//!
+//! Names and versions end up as arguments of package managers, which read some of them as more
+//! than a name. What they could read that way is refused here, before any provider is asked.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, check_word, is_dangerous};
-use crate::model::text::quote;
+use super::{Common, Invalid, Visit, check_word, is_dangerous, list, text};
+use crate::model::text::{clean_path, parse_wait, quote};
 
-/// A package has no properties of its own.
+/// How long another package manager at work is waited for, unless told otherwise.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How old an index may be before `stale` updates it, unless told otherwise.
+const INDEX_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What only packages have. All of it is ours: upstream has nothing here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Package {}
+pub struct Package {
+    /// Whether the index of available packages is updated before something is installed.
+    #[serde(skip_serializing_if = "UpdateIndex::is_never")]
+    pub update_index: UpdateIndex,
+    /// How old the index may be before `stale` updates it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub index_max_age: String,
+    /// How long another package manager at work is waited for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub lock_timeout: String,
+    /// What a CFEngine module is told beside the package.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
+/// When the index of available packages is updated: at most once in a run, and only for a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UpdateIndex {
+    #[default]
+    Never,
+    /// When it is too old.
+    Stale,
+    Always,
+}
+
+impl UpdateIndex {
+    fn is_never(&self) -> bool {
+        *self == Self::Never
+    }
+}
 
 impl Package {
+    /// Returns how long another package manager at work is waited for.
+    pub fn lock_timeout(&self) -> Result<Duration, Invalid> {
+        wait("lock_timeout", &self.lock_timeout, LOCK_TIMEOUT)
+    }
+
+    /// Returns how old the index may be before it is stale.
+    pub fn index_max_age(&self) -> Result<Duration, Invalid> {
+        wait("index_max_age", &self.index_max_age, INDEX_MAX_AGE)
+    }
+
     pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
-        check_word("package", &common.name)?;
-        let refuse = |what: &str| {
-            let message = format!("package version/ensure {what}: {}", quote(&common.ensure));
-            Err(Invalid::new("ensure", message))
-        };
-        if common.ensure.contains(is_dangerous) {
-            return refuse("contains dangerous characters");
+        check_name(common)?;
+        check_version(&common.ensure)?;
+        if self.options.iter().any(|option| option.contains('\n')) {
+            return Err(Invalid::new(
+                "options",
+                "package options must not hold line breaks",
+            ));
         }
-        if common.ensure.starts_with('-') {
-            return refuse("must not start with a hyphen");
-        }
+        self.lock_timeout()?;
+        self.index_max_age()?;
         Ok(())
     }
+
+    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+        text("IndexMaxAge", &mut self.index_max_age, visit)?;
+        text("LockTimeout", &mut self.lock_timeout, visit)?;
+        list("Options", &mut self.options, visit)
+    }
+}
+
+fn wait(property: &'static str, text: &str, default: Duration) -> Result<Duration, Invalid> {
+    match text {
+        "" => Ok(default),
+        text => parse_wait(text).map_err(|err| Invalid::new(property, err.to_string())),
+    }
+}
+
+/// Takes names, and paths of package files; of paths only those that can be nothing else.
+fn check_name(common: &Common) -> Result<(), Invalid> {
+    let name = common.name.as_str();
+    let refuse = |what: &str| {
+        let message = format!("package name {what}: {}", quote(name));
+        Err(Invalid::new("name", message))
+    };
+    if is_package_file(name, &common.provider) && !name.contains(is_dangerous) {
+        if clean_path(name) != name {
+            return refuse("is not a canonical path");
+        }
+        return check_word("package", &name.replace('/', "."))
+            .or_else(|_| refuse("contains invalid characters"));
+    }
+    check_word("package", name)?;
+    // `~n.` is a search of apt's that finds every package there is.
+    if !name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
+        return refuse("must start with a letter or digit");
+    }
+    // To apt, `name-` is a wish to remove.
+    if name.ends_with('-') {
+        return refuse("must not end with a hyphen");
+    }
+    Ok(())
+}
+
+/// A module of CFEngine's has its own idea of what a package file is called.
+fn is_package_file(name: &str, provider: &str) -> bool {
+    let is_module = provider == "cfengine" || provider.starts_with("cfengine/");
+    name.starts_with('/') && (is_module || name.ends_with(".deb") || name.ends_with(".rpm"))
+}
+
+fn check_version(ensure: &str) -> Result<(), Invalid> {
+    let refuse = |what: &str| {
+        let message = format!("package version/ensure {what}: {}", quote(ensure));
+        Err(Invalid::new("ensure", message))
+    };
+    if ensure.contains(is_dangerous) {
+        return refuse("contains dangerous characters");
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._+:~^%-".contains(c);
+    if !ensure.chars().all(allowed) {
+        return refuse("contains invalid characters");
+    }
+    if ensure.starts_with('-') {
+        return refuse("must not start with a hyphen");
+    }
+    Ok(())
 }

@@ -212,11 +212,11 @@ fn package_names_and_versions_are_checked() {
         "package:1.0",
         "package~test",
     ] {
-        let package = Properties::Package(Package {});
+        let package = Properties::Package(Package::default());
         Resource::new(name, "present", package).complete().unwrap();
     }
     let fault = |name: &str, ensure: &str| {
-        let package = Properties::Package(Package {});
+        let package = Properties::Package(Package::default());
         Resource::new(name, ensure, package)
             .complete()
             .unwrap_err()
@@ -247,6 +247,61 @@ fn package_names_and_versions_are_checked() {
     }
     assert!(fault("-rf", "present").contains("must not start with a hyphen"));
     assert!(fault("a", "-1").contains("must not start with a hyphen"));
+}
+
+#[test]
+fn what_a_package_manager_reads_as_more_than_a_name_is_refused() {
+    let fault = |name: &str, ensure: &str| {
+        let package = Properties::Package(Package::default());
+        let result = Resource::new(name, ensure, package).complete();
+        result.unwrap_err().to_string()
+    };
+    for name in ["~n.", "~i", ".a", ":amd64", "+a"] {
+        let wanted = format!("package name must start with a letter or digit: \"{name}\"");
+        assert_eq!(fault(name, "present"), wanted);
+    }
+    assert!(fault("zsh-", "present").contains("must not end with a hyphen"));
+    for name in ["/etc/passwd", "a/b", "../a.deb", "a.deb/b", "/a b.deb"] {
+        assert!(
+            fault(name, "present").contains("invalid characters"),
+            "{name}"
+        );
+    }
+    assert!(fault("/a/../b.deb", "present").contains("not a canonical path"));
+    for ensure in ["1.0 -o x", "1/2", "a=b", "1,2", "1@2", "ä"] {
+        assert!(
+            fault("a", ensure).contains("contains invalid characters"),
+            "{ensure}"
+        );
+    }
+}
+
+#[test]
+fn package_files_are_named_by_their_path() {
+    for (name, provider) in [
+        ("/srv/zip_3.0-4_amd64.deb", ""),
+        ("/srv/zip-3.0-4.x86_64.rpm", "dnf"),
+        ("/srv/zip.msi", "cfengine/msiexec"),
+    ] {
+        let package = Properties::Package(Package::default());
+        let mut resource = Resource::new(name, "present", package);
+        resource.common.provider = provider.into();
+        resource.complete().unwrap();
+    }
+}
+
+#[test]
+fn waits_of_packages_are_durations() {
+    let package = Package {
+        lock_timeout: "soon".into(),
+        ..Package::default()
+    };
+    let mut resource = Resource::new("a", "present", Properties::Package(package));
+    let fault = resource.complete().unwrap_err();
+    assert_eq!(
+        (fault.property, &*fault.message),
+        ("lock_timeout", "invalid duration")
+    );
 }
 
 #[test]

@@ -240,6 +240,7 @@ pub(super) fn plan(
         refreshed: false,
         satisfied: false,
         settles: true,
+        tentative: false,
     })
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::model::value::Map;
+use crate::resource::package::Shared;
 use crate::system::{Accounts, FixedClock, Output, ScriptedRunner};
 use crate::template::Env;
 use crate::template::env::Facts;
@@ -463,6 +464,7 @@ fn post(steps: &[(&str, &str)], codes: &[i32]) -> (Vec<Vec<String>>, Result<bool
         accounts: &accounts,
         working_dir: Path::new("/work"),
         env: &env,
+        packages: &Shared::default(),
     };
     let file = RenderedFile {
         content: b"x".to_vec(),

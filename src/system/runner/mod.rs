@@ -55,6 +55,8 @@ pub struct Command<'a> {
     pub path: Option<String>,
     /// How long the process and everything it started may take. Nothing or zero: for ever.
     pub timeout: Option<Duration>,
+    /// What the process finds on standard input: nothing unless given.
+    pub input: Vec<u8>,
     /// How many bytes of each stream are kept, from its beginning.
     pub max_output: usize,
     /// Told every line of standard output as it comes, also those that are no longer kept.
@@ -74,6 +76,7 @@ impl Command<'_> {
             cwd: None,
             path: None,
             timeout: None,
+            input: Vec::new(),
             max_output: DEFAULT_MAX_OUTPUT,
             on_line: None,
         }

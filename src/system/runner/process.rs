@@ -5,7 +5,8 @@
 //! daemon it left behind holds its output open: that one gets a short grace to say its last
 //! words, then we close our end and leave it alone.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -259,6 +261,13 @@ impl<'a> Process<'a> {
         };
         let cwd = command.cwd.as_deref().unwrap_or(Path::new("/"));
         let mut prepared = prepare(command, &file, cwd);
+        if !command.input.is_empty() {
+            let input = input_file(&command.input).map_err(|error| RunError::Watch {
+                program: command.program.clone(),
+                cause: error.into(),
+            })?;
+            prepared.stdin(input);
+        }
         let mut child =
             spawn(&mut prepared).map_err(|error| why_not_started(command, cwd, error.into()))?;
         let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
@@ -315,6 +324,16 @@ fn prepare(command: &Command<'_>, file: &Path, cwd: &Path) -> std::process::Comm
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     prepared
+}
+
+/// Returns a nameless file that holds what a process is to read. Unlike a pipe it takes everything
+/// at once, so nobody has to feed it while the process runs.
+fn input_file(input: &[u8]) -> io::Result<File> {
+    let file = rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(file);
+    file.write_all(input)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Starts the process. A program we just wrote may be "busy": another thread that starts a process

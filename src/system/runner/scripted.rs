@@ -37,6 +37,7 @@ pub struct Call {
     pub cwd: Option<PathBuf>,
     pub path: Option<String>,
     pub timeout: Option<Duration>,
+    pub input: Vec<u8>,
 }
 
 impl ScriptedRunner {
@@ -103,6 +104,7 @@ impl ScriptedRunner {
             cwd: command.cwd.clone(),
             path: command.path.clone(),
             timeout: command.timeout,
+            input: command.input.clone(),
         });
         match step {
             Some(at) => script.steps.remove(at).answer,

@@ -423,3 +423,14 @@ fn a_program_is_located_in_the_default_path_only() {
     assert_eq!(runner.locate("/etc/passwd"), None);
     assert_eq!(runner.locate("no-such-program"), None);
 }
+
+#[test]
+fn a_process_reads_its_input_and_then_the_end() {
+    let input = "line\n".repeat(100_000);
+    let command = Command {
+        input: input.clone().into(),
+        ..Command::new("cat", [""; 0])
+    };
+    let output = SystemRunner::new().run(&command).unwrap();
+    assert_eq!(output.stdout_text(), input);
+}

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ccm::model::Value;
 use ccm::model::resource::Engine;
 use ccm::resource::Host;
+use ccm::resource::package::Shared;
 use ccm::resource::scaffold::{self, Item, Job, Posts, Verdict};
 use ccm::system::{Accounts, SystemClock, SystemRunner};
 use ccm::template::Env;
@@ -122,6 +123,7 @@ fn scaffolded(case: &Value, job: Job) -> Result<Vec<Item>, String> {
             accounts: &accounts,
             working_dir: Path::new("/"),
             env: &env,
+            packages: &Shared::default(),
         };
         let differs = |item: &&Item| matches!(item.verdict, Verdict::Add | Verdict::Update);
         let items = survey.items.iter().filter(differs);

@@ -1,0 +1,54 @@
+//! `ccm util`: small helpers for people and scripts.
+
+use std::cmp::Ordering;
+
+use clap::{Subcommand, ValueEnum};
+
+use super::output::Console;
+use super::{CliError, Verdict};
+use crate::resource::package::versions::{debian, generic, rpm};
+
+/// Helps people and scripts
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compares two versions: prints -1, 0 or 1 when the first is older, equal or newer
+    Vercmp {
+        /// Whose rules decide
+        rules: Rules,
+
+        #[arg(allow_hyphen_values = true)]
+        a: String,
+
+        #[arg(allow_hyphen_values = true)]
+        b: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Rules {
+    Debian,
+    Rpm,
+    Generic,
+}
+
+pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
+    let Command::Vercmp { rules, a, b } = &args.command;
+    let order = match rules {
+        Rules::Debian => debian::compare(a, b).map_err(CliError::usage)?,
+        Rules::Rpm => rpm::compare(a, b),
+        Rules::Generic => generic::compare(a, b, false),
+    };
+    let number = match order {
+        Ordering::Less => -1,
+        Ordering::Equal => 0,
+        Ordering::Greater => 1,
+    };
+    console.print(&format!("{number}\n"));
+    Ok(Verdict::default())
+}

@@ -1,0 +1,230 @@
+//! apt: Debian's packages, asked for with dpkg-query and changed with apt-get.
+//!
+//! Only what dpkg calls `installed` counts; the rest is what is left of a package, and installing
+//! it again is how apt repairs it. Searches that apt-get would make of a name are switched off,
+//! and it waits for whoever holds dpkg's lock.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use super::super::Host;
+use super::versions::{VersionError, debian};
+use super::{Complaint, FilePackage, Instance, PackageError, PackageProvider, Target, Wanted};
+use crate::model::Value;
+use crate::model::resource::Package;
+use crate::model::state::PackageMetadata;
+use crate::system::{Command, Output, files};
+
+const FORMAT: &str = r"-f=${Package} ${Version} ${Architecture} ${db:Status-Status}\n";
+
+/// How much a list of all packages may print.
+const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
+
+/// Touched by every update of the index, also one that finds nothing new.
+const INDEX: &str = "/var/lib/apt/lists/partial";
+
+pub(super) struct Apt<'a> {
+    pub package: &'a Package,
+    pub host: Host<'a>,
+}
+
+impl Apt<'_> {
+    fn run<'w>(
+        &self,
+        program: &str,
+        args: impl IntoIterator<Item = &'w str>,
+    ) -> Result<Output, PackageError> {
+        let variable = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let env = [
+            ("DEBIAN_FRONTEND", "noninteractive"),
+            ("APT_LISTBUGS_FRONTEND", "none"),
+            ("APT_LISTCHANGES_FRONTEND", "none"),
+        ];
+        let command = Command {
+            env: env.into_iter().map(variable).collect(),
+            max_output: MAX_LIST_BYTES,
+            ..Command::new(program, args)
+        };
+        let output = self.host.runner.run(&command)?;
+        if output.stdout_truncated {
+            return Err(PackageError::TooMuch {
+                program: program.into(),
+                limit: MAX_LIST_BYTES,
+            });
+        }
+        Ok(output)
+    }
+
+    /// Runs apt-get with what all its commands have before the words that are upstream's.
+    fn apt_get(&self, words: &[&str]) -> Result<Output, PackageError> {
+        let patience = self.package.lock_timeout()?.as_secs();
+        let wait = format!("DPkg::Lock::Timeout={patience}");
+        let own = ["-o", &wait, "-o", "APT::Cmd::Pattern-Only=true"];
+        self.run("apt-get", own.into_iter().chain(words.iter().copied()))
+    }
+
+    /// Returns the version that apt would install.
+    fn candidate(&self, package: &str) -> Result<String, PackageError> {
+        let output = self.run("apt-cache", ["policy", package])?;
+        let text = output.stdout_text();
+        let candidate = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("Candidate:"))
+            .map(str::trim);
+        match candidate {
+            None => Err(PackageError::NoCandidateLine {
+                package: package.into(),
+                complaint: Complaint::of(&output),
+            }),
+            Some("(none)" | "") => Err(PackageError::NoCandidate(package.into())),
+            Some(version) => Ok(version.into()),
+        }
+    }
+
+    fn query(&self, package: Option<&str>) -> Result<Vec<Instance>, PackageError> {
+        let output = self.run("dpkg-query", ["-W", FORMAT].into_iter().chain(package))?;
+        // 1 is dpkg's way to say that it knows no such package; all above are failures.
+        if output.code > 1 || (package.is_none() && !output.is_success()) {
+            return Err(PackageError::Query {
+                program: "dpkg-query",
+                code: output.code,
+                complaint: Complaint::of(&output),
+            });
+        }
+        Ok(output.stdout_text().lines().filter_map(read_line).collect())
+    }
+}
+
+/// Reads one line of dpkg-query's; what is no package is none.
+fn read_line(line: &str) -> Option<Instance> {
+    let mut fields = line.trim_end().split(' ');
+    let mut next = || fields.next().map(str::to_owned);
+    let instance = Instance {
+        name: next()?,
+        epoch: String::new(),
+        version: next()?,
+        arch: next()?,
+        leftover: next().map(Some)?.filter(|status| status != "installed"),
+    };
+    fields.next().is_none().then_some(instance)
+}
+
+impl PackageProvider for Apt<'_> {
+    fn find(&self, package: &str) -> Result<Vec<Instance>, PackageError> {
+        self.query(Some(package))
+    }
+
+    fn list(&self) -> Result<Vec<Instance>, PackageError> {
+        self.query(None)
+    }
+
+    fn answers_to(&self, instance: &Instance, package: &str) -> bool {
+        match package.strip_prefix(&instance.name) {
+            Some("") => true,
+            Some(rest) => rest.strip_prefix(':') == Some(&instance.arch),
+            None => false,
+        }
+    }
+
+    fn extended(&self, _instance: &Instance) -> BTreeMap<String, Value> {
+        self.extended_absent(Some("installed"))
+    }
+
+    fn extended_absent(&self, status: Option<&str>) -> BTreeMap<String, Value> {
+        let status = status.unwrap_or("unknown");
+        BTreeMap::from([("status".into(), status.into())])
+    }
+
+    fn compare(&self, installed: &PackageMetadata, wanted: &str) -> Result<Ordering, VersionError> {
+        debian::compare(&installed.version, wanted)
+    }
+
+    fn open_file(&self, path: &str) -> Result<FilePackage, PackageError> {
+        let fields = ["Package", "Version"];
+        let output = self.run("dpkg-deb", ["-f", path].into_iter().chain(fields))?;
+        let text = output.stdout_text();
+        let field = |name: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(": "));
+            lines.find_map(|(key, value)| (key == name).then(|| value.trim().to_owned()))
+        };
+        match (field("Package"), field("Version")) {
+            (Some(name), Some(version)) if output.is_success() => Ok(FilePackage { name, version }),
+            _ => Err(PackageError::NotAPackage {
+                path: path.into(),
+                complaint: Complaint::of(&output),
+            }),
+        }
+    }
+
+    fn update_index(&self, max_age: Option<Duration>) -> Result<(), PackageError> {
+        if let Some(max_age) = max_age
+            && let Some(found) = files::inspect(Path::new(INDEX), true)?
+        {
+            let age = self.host.clock.now().signed_duration_since(found.mtime);
+            if age.to_std().unwrap_or_default() <= max_age {
+                return Ok(());
+            }
+        }
+        // Without the mode, a repository that can't be reached is only a warning.
+        let words = ["update", "-q", "-o", "APT::Update::Error-Mode=any"];
+        let output = self.apt_get(&words)?;
+        match output.is_success() {
+            true => Ok(()),
+            false => Err(PackageError::Index {
+                program: "apt-get",
+                code: output.code,
+                complaint: Complaint::of_apt(&output),
+            }),
+        }
+    }
+
+    fn install(
+        &self,
+        target: Target<'_>,
+        version: Wanted<'_>,
+    ) -> Result<Vec<String>, PackageError> {
+        let mut words = vec![
+            "install",
+            "-y",
+            "-q",
+            "-o",
+            "DPkg::Options::=--force-confold",
+        ];
+        if let Wanted::Exactly(_) = version {
+            words.push("--allow-downgrades");
+        }
+        let package = target.package;
+        let what = match (target.file, version) {
+            (Some(path), _) => path.to_owned(),
+            (None, Wanted::Any) => package.to_owned(),
+            (None, Wanted::Latest) => format!("{package}={}", self.candidate(package)?),
+            (None, Wanted::Exactly(version)) => format!("{package}={version}"),
+        };
+        words.push(&what);
+        let output = self.apt_get(&words)?;
+        match output.is_success() {
+            true => Ok(Vec::new()),
+            false => Err(PackageError::AptInstall {
+                package: package.into(),
+                code: output.code,
+                complaint: Complaint::of_apt(&output),
+            }),
+        }
+    }
+
+    fn uninstall(&self, package: &str) -> Result<Vec<String>, PackageError> {
+        let failed = |complaint| PackageError::AptUninstall {
+            package: package.into(),
+            complaint,
+        };
+        let output = self
+            .apt_get(&["-q", "-y", "remove", package])
+            .map_err(|err| failed(Complaint::new(vec![err.to_string()])))?;
+        match output.is_success() {
+            true => Ok(Vec::new()),
+            false => Err(failed(Complaint::of_apt(&output))),
+        }
+    }
+}

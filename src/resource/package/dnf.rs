@@ -1,0 +1,226 @@
+//! dnf: rpm packages, asked for with rpm and changed with dnf, 4 and 5 alike.
+//!
+//! A version is `version-release`; its epoch counts when it was asked for. Several versions of a
+//! package can be installed at once, as of a kernel.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::Host;
+use super::versions::{VersionError, rpm};
+use super::{Complaint, FilePackage, Instance, PackageError, PackageProvider, Target, Wanted};
+use crate::model::Value;
+use crate::model::state::PackageMetadata;
+use crate::system::{Command, Output};
+
+const FORMAT: &str = r"%{NAME} %|EPOCH?{%{EPOCH}}:{0}| %{VERSION} %{RELEASE} %{ARCH}\n";
+
+/// How much a list of all packages may print.
+const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
+
+pub(super) struct Dnf<'a> {
+    pub host: Host<'a>,
+}
+
+impl Dnf<'_> {
+    fn run(&self, program: &str, args: &[&str]) -> Result<Output, PackageError> {
+        let command = Command {
+            max_output: MAX_LIST_BYTES,
+            ..Command::new(program, args.iter().copied())
+        };
+        let output = self.host.runner.run(&command)?;
+        if output.stdout_truncated {
+            return Err(PackageError::TooMuch {
+                program: program.into(),
+                limit: MAX_LIST_BYTES,
+            });
+        }
+        Ok(output)
+    }
+
+    fn dnf(
+        &self,
+        args: &[&str],
+        failed: impl FnOnce(i32, Complaint) -> PackageError,
+    ) -> Result<Vec<String>, PackageError> {
+        let output = self.run("dnf", args)?;
+        match output.is_success() {
+            true => Ok(Vec::new()),
+            false => Err(failed(output.code, Complaint::of(&output))),
+        }
+    }
+
+    fn read(&self, output: &Output, package: &str) -> Result<Vec<Instance>, PackageError> {
+        let text = output.stdout_text();
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        let read: Option<Vec<Instance>> = lines.map(read_line).collect();
+        match read {
+            Some(instances) if !instances.is_empty() || package.is_empty() => Ok(instances),
+            _ => Err(PackageError::Parse {
+                command: "rpm -q",
+                package: package.into(),
+            }),
+        }
+    }
+}
+
+/// Reports whether rpm could not even look: it ends the same way for a package it does not know.
+fn is_broken(output: &Output) -> bool {
+    !output.is_success()
+        && output
+            .stderr_text()
+            .lines()
+            .any(|line| line.starts_with("error:"))
+}
+
+fn read_line(line: &str) -> Option<Instance> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [name, epoch, version, release, arch] = fields.as_slice() else {
+        return None;
+    };
+    Some(Instance {
+        name: (*name).into(),
+        epoch: (*epoch).into(),
+        version: format!("{version}-{release}"),
+        arch: (*arch).into(),
+        leftover: None,
+    })
+}
+
+impl PackageProvider for Dnf<'_> {
+    fn find(&self, package: &str) -> Result<Vec<Instance>, PackageError> {
+        let output = self.run("rpm", &["-q", package, "--queryformat", FORMAT])?;
+        if is_broken(&output) {
+            return Err(PackageError::Query {
+                program: "rpm",
+                code: output.code,
+                complaint: Complaint::of(&output),
+            });
+        }
+        match output.is_success() {
+            true => self.read(&output, package),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<Instance>, PackageError> {
+        let output = self.run("rpm", &["-qa", "--queryformat", FORMAT])?;
+        match output.is_success() && !is_broken(&output) {
+            true => self.read(&output, ""),
+            false => Err(PackageError::Query {
+                program: "rpm",
+                code: output.code,
+                complaint: Complaint::of(&output),
+            }),
+        }
+    }
+
+    /// rpm knows a package as name, name-version and name-version-release, each also with .arch.
+    fn answers_to(&self, instance: &Instance, package: &str) -> bool {
+        let Some(rest) = package.strip_prefix(&instance.name) else {
+            return false;
+        };
+        let rest = match rest.strip_suffix(&instance.arch) {
+            Some(rest) => rest.strip_suffix('.').unwrap_or(rest),
+            None => rest,
+        };
+        let version = rpm::Evr::parse(&instance.version).version;
+        match rest.strip_prefix('-') {
+            Some(rest) => rest == instance.version || rest == version,
+            None => rest.is_empty(),
+        }
+    }
+
+    fn extended(&self, instance: &Instance) -> BTreeMap<String, Value> {
+        let release = rpm::Evr::parse(&instance.version).release;
+        BTreeMap::from([
+            ("epoch".into(), instance.epoch.as_str().into()),
+            ("release".into(), release.unwrap_or_default().into()),
+        ])
+    }
+
+    fn compare(&self, installed: &PackageMetadata, wanted: &str) -> Result<Ordering, VersionError> {
+        Ok(rpm::matches(&self.full_version(installed), wanted))
+    }
+
+    fn full_version(&self, installed: &PackageMetadata) -> String {
+        match super::extended(installed, "epoch") {
+            Some(epoch) => format!("{epoch}:{}", installed.version),
+            None => installed.version.clone(),
+        }
+    }
+
+    fn open_file(&self, path: &str) -> Result<FilePackage, PackageError> {
+        let output = self.run("rpm", &["-qp", path, "--queryformat", FORMAT])?;
+        let text = output.stdout_text();
+        match text.lines().find_map(read_line) {
+            Some(found) if output.is_success() => Ok(FilePackage {
+                name: found.name,
+                version: format!("{}:{}", found.epoch, found.version),
+            }),
+            _ => Err(PackageError::NotAPackage {
+                path: path.into(),
+                complaint: Complaint::of(&output),
+            }),
+        }
+    }
+
+    fn update_index(&self, max_age: Option<Duration>) -> Result<(), PackageError> {
+        let expire = max_age.map(|age| format!("--setopt=metadata_expire={}", age.as_secs()));
+        let how = expire.as_deref().unwrap_or("--refresh");
+        let failed = |code, complaint| PackageError::Index {
+            program: "dnf",
+            code,
+            complaint,
+        };
+        self.dnf(&["makecache", how], failed).map(drop)
+    }
+
+    fn install(
+        &self,
+        target: Target<'_>,
+        version: Wanted<'_>,
+    ) -> Result<Vec<String>, PackageError> {
+        let package = target.package;
+        let what = match (target.file, version) {
+            (Some(path), _) => path.to_owned(),
+            (None, Wanted::Any | Wanted::Latest) => package.to_owned(),
+            (None, Wanted::Exactly(version)) => format!("{package}-{version}"),
+        };
+        let mut words = vec!["install", "-y", &what];
+        if version == Wanted::Latest {
+            // Where the host does not say so, an installed package is good enough for dnf.
+            words.insert(0, "--setopt=best=True");
+        }
+        self.dnf(&words, |code, complaint| PackageError::DnfInstall {
+            package: package.into(),
+            code,
+            complaint,
+        })
+    }
+
+    fn downgrade(&self, target: Target<'_>, version: &str) -> Result<Vec<String>, PackageError> {
+        let named = format!("{}-{version}", target.package);
+        let what = target.file.unwrap_or(&named);
+        self.dnf(&["downgrade", "-y", what], |code, complaint| {
+            PackageError::Dnf {
+                verb: "Downgrade",
+                package: target.package.into(),
+                code,
+                complaint,
+            }
+        })
+    }
+
+    fn uninstall(&self, package: &str) -> Result<Vec<String>, PackageError> {
+        self.dnf(&["remove", "-y", package], |code, complaint| {
+            PackageError::Dnf {
+                verb: "Uninstall",
+                package: package.into(),
+                code,
+                complaint,
+            }
+        })
+    }
+}

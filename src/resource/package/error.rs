@@ -1,0 +1,150 @@
+//! What goes wrong with packages, in upstream's words, with the package manager's own behind them.
+
+use std::fmt;
+
+use super::cfengine::ModuleError;
+use super::versions::VersionError;
+use crate::model::resource::Invalid;
+use crate::model::text::quote;
+use crate::system::{FileError, LockError, Output, RunError};
+
+/// How many of a package manager's last lines are told.
+const LINES: usize = 6;
+
+/// How much of one line is told.
+const LINE_CHARS: usize = 300;
+
+/// Why a package could not be looked at or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageError {
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    #[error(
+        "failed to install package {}, apt-get exited {code}{complaint}",
+        quote(package)
+    )]
+    AptInstall {
+        package: String,
+        code: i32,
+        complaint: Complaint,
+    },
+    #[error("failed to uninstall {package}{complaint}")]
+    AptUninstall {
+        package: String,
+        complaint: Complaint,
+    },
+    #[error("could not find Candidate: line in apt-cache policy output for {package}{complaint}")]
+    NoCandidateLine {
+        package: String,
+        complaint: Complaint,
+    },
+    #[error("package {} has no version that could be installed", quote(.0))]
+    NoCandidate(String),
+    #[error(
+        "failed to Install package {}, dnf exited {code}{complaint}",
+        quote(package)
+    )]
+    DnfInstall {
+        package: String,
+        code: i32,
+        complaint: Complaint,
+    },
+    #[error("failed to {verb} {package}, dnf exited {code}{complaint}")]
+    Dnf {
+        verb: &'static str,
+        package: String,
+        code: i32,
+        complaint: Complaint,
+    },
+    #[error("failed to update the package index, {program} exited {code}{complaint}")]
+    Index {
+        program: &'static str,
+        code: i32,
+        complaint: Complaint,
+    },
+    #[error("failed to query packages, {program} exited {code}{complaint}")]
+    Query {
+        program: &'static str,
+        code: i32,
+        complaint: Complaint,
+    },
+    #[error("failed to parse {command} output for {package}")]
+    Parse {
+        command: &'static str,
+        package: String,
+    },
+    #[error("{program} printed more than {limit} bytes")]
+    TooMuch { program: String, limit: usize },
+    #[error("could not read package file {path}{complaint}")]
+    NotAPackage { path: String, complaint: Complaint },
+    #[error("package file {path} holds version {held}, requested {wanted}")]
+    OtherVersion {
+        path: String,
+        held: String,
+        wanted: String,
+    },
+}
+
+/// The last lines a package manager printed about its failure, on one line. Prints as nothing
+/// when there were none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Complaint(Vec<String>);
+
+impl Complaint {
+    /// Returns a complaint of these lines.
+    pub fn new(lines: Vec<String>) -> Self {
+        Self(lines)
+    }
+
+    /// Returns the end of what a command said on standard error, or else on standard output.
+    pub(super) fn of(output: &Output) -> Self {
+        let lines = last_lines(&output.stderr_text());
+        if lines.is_empty() {
+            return Self(last_lines(&output.stdout_text()));
+        }
+        Self(lines)
+    }
+
+    /// Returns the end of what apt-get said. When dpkg failed below it, the reason is on standard
+    /// output and standard error only says that there was one.
+    pub(super) fn of_apt(output: &Output) -> Self {
+        let mut errors = last_lines(&output.stderr_text());
+        errors.retain(|line| !line.starts_with("debconf: "));
+        if errors.iter().any(|line| line.contains("Sub-process")) || errors.is_empty() {
+            let mut lines = last_lines(&output.stdout_text());
+            lines.append(&mut errors);
+            return Self(lines);
+        }
+        Self(errors)
+    }
+}
+
+fn last_lines(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let skipped = lines.len().saturating_sub(LINES);
+    let shorten = |line: &str| line.chars().take(LINE_CHARS).collect();
+    lines.into_iter().skip(skipped).map(shorten).collect()
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        write!(out, ": {}", self.0.join("; "))
+    }
+}

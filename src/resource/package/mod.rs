@@ -1,0 +1,457 @@
+//! package: a name that is present, absent, latest or of one version.
+//!
+//! The type decides (the table is in [`plan`]) and checks the result; a [`PackageProvider`] knows
+//! how packages are listed, changed and ordered on a platform, and decides nothing. [`shared`]
+//! keeps what the packages of one run have in common: the list of what is installed, read once.
+//!
+//! What a package manager says about itself is never trusted: after every change the state is
+//! read again.
+
+mod apt;
+mod cfengine;
+mod dnf;
+mod error;
+mod select;
+mod shared;
+#[cfg(test)]
+mod tests;
+pub mod versions;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use cfengine::ModuleError;
+pub use error::{Complaint, PackageError};
+pub use select::Provider;
+pub use shared::Shared;
+
+use super::{Done, Host, Plan, ResourceError};
+use crate::model::Value;
+use crate::model::resource::{Package, Resource, UpdateIndex};
+use crate::model::state::{Detail, PackageMetadata, State};
+use crate::system::FileLock;
+use versions::VersionError;
+
+/// How packages are done on a platform. Methods that change something return what the package
+/// manager complained about although it did not fail.
+pub trait PackageProvider {
+    /// Returns the instances of one package, asking for that one alone.
+    fn find(&self, package: &str) -> Result<Vec<Instance>, PackageError>;
+
+    /// Returns all instances of all packages, with one process.
+    fn list(&self) -> Result<Vec<Instance>, PackageError>;
+
+    /// Reports whether [`PackageProvider::find`] would find this instance by that name.
+    fn answers_to(&self, instance: &Instance, package: &str) -> bool {
+        instance.name == package
+    }
+
+    /// Returns what a state says about an instance beyond the common.
+    fn extended(&self, instance: &Instance) -> BTreeMap<String, Value>;
+
+    /// Returns what a state says about a package that is not installed; `status` is what the
+    /// package manager still remembers of it.
+    fn extended_absent(&self, _status: Option<&str>) -> BTreeMap<String, Value> {
+        BTreeMap::new()
+    }
+
+    /// Returns how an installed version is ordered to one that was asked for.
+    fn compare(&self, installed: &PackageMetadata, wanted: &str) -> Result<Ordering, VersionError>;
+
+    /// Returns the whole version of an instance, as [`PackageProvider::compare`] takes it.
+    fn full_version(&self, installed: &PackageMetadata) -> String {
+        installed.version.clone()
+    }
+
+    /// Returns what is in a package file.
+    fn open_file(&self, path: &str) -> Result<FilePackage, PackageError>;
+
+    /// Updates the index of available packages, if it is older than `max_age` where that is given.
+    fn update_index(&self, max_age: Option<Duration>) -> Result<(), PackageError>;
+
+    /// Installs a package that is absent, or of another version than the one named.
+    fn install(&self, target: Target<'_>, version: Wanted<'_>)
+    -> Result<Vec<String>, PackageError>;
+
+    /// Brings an installed package to a newer version.
+    fn upgrade(
+        &self,
+        target: Target<'_>,
+        version: Wanted<'_>,
+    ) -> Result<Vec<String>, PackageError> {
+        self.install(target, version)
+    }
+
+    /// Brings an installed package to an older version.
+    fn downgrade(&self, target: Target<'_>, version: &str) -> Result<Vec<String>, PackageError> {
+        self.install(target, Wanted::Exactly(version))
+    }
+
+    /// Removes a package.
+    fn uninstall(&self, package: &str) -> Result<Vec<String>, PackageError>;
+}
+
+/// A package of one version and architecture that a package manager knows of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Instance {
+    pub name: String,
+    /// Empty where the version holds it or there is no such thing.
+    pub epoch: String,
+    pub version: String,
+    pub arch: String,
+    /// What is left of a package that is not, or not wholly, installed.
+    pub leftover: Option<String>,
+}
+
+/// What is in a package file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilePackage {
+    pub name: String,
+    /// Empty where that can't be known before it is installed.
+    pub version: String,
+}
+
+/// What to install: a name, or a file that holds the package of that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    pub package: &'a str,
+    pub file: Option<&'a str>,
+}
+
+/// Which version to install.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    Any,
+    Latest,
+    Exactly(&'a str),
+}
+
+/// One thing to do to a package.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    Install(Aim),
+    Upgrade(Aim),
+    Downgrade(String),
+    Uninstall,
+}
+
+/// [`Wanted`], kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Aim {
+    Any,
+    Latest,
+    Exactly(String),
+}
+
+impl Aim {
+    fn wanted(&self) -> Wanted<'_> {
+        match self {
+            Self::Any => Wanted::Any,
+            Self::Latest => Wanted::Latest,
+            Self::Exactly(version) => Wanted::Exactly(version),
+        }
+    }
+}
+
+/// The words of `ensure`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ensure<'a> {
+    Present,
+    Absent,
+    Latest,
+    Version(&'a str),
+}
+
+impl<'a> Ensure<'a> {
+    fn of(resource: &'a Resource) -> Self {
+        match resource.common.ensure.as_str() {
+            "present" => Self::Present,
+            "absent" => Self::Absent,
+            "latest" => Self::Latest,
+            version => Self::Version(version),
+        }
+    }
+}
+
+const ABSENT: &str = "absent";
+
+/// Keys of a state's extended part that say which file a package comes from.
+const FILE: &str = "file";
+const FILE_VERSION: &str = "file_version";
+
+/// Reads the state of a package: from the list of all in a run of many, else by itself.
+pub(super) fn inspect(
+    resource: &Resource,
+    package: &Package,
+    provider: &Provider,
+    host: Host<'_>,
+) -> Result<State, ResourceError> {
+    let open = provider.open(package, host);
+    let state = observe(resource, provider, &*open, host, |name| {
+        host.packages.find(provider.name(), name, &*open)
+    })?;
+    Ok(state)
+}
+
+fn observe(
+    resource: &Resource,
+    provider: &Provider,
+    open: &dyn PackageProvider,
+    host: Host<'_>,
+    find: impl Fn(&str) -> Result<Vec<Instance>, PackageError>,
+) -> Result<State, PackageError> {
+    let name = resource.common.name.as_str();
+    let file = match name.starts_with('/') {
+        true => Some(open.open_file(name)?),
+        false => None,
+    };
+    let package = file.as_ref().map_or(name, |file| &file.name);
+    let found = find(package)?;
+    let describe = |instance: &Instance| PackageMetadata {
+        name: instance.name.clone(),
+        version: instance.version.clone(),
+        arch: instance.arch.clone(),
+        provider: provider.name().into(),
+        extended: open.extended(instance),
+        ..PackageMetadata::default()
+    };
+    let installed = found.iter().filter(|one| one.leftover.is_none());
+    let chosen = choose(
+        installed.map(describe).collect(),
+        Ensure::of(resource),
+        open,
+    )?;
+    let mut metadata = chosen.unwrap_or_else(|| PackageMetadata {
+        name: package.into(),
+        version: ABSENT.into(),
+        provider: provider.name().into(),
+        extended: open.extended_absent(found.iter().find_map(|one| one.leftover.as_deref())),
+        ..PackageMetadata::default()
+    });
+    if let Some(file) = &file {
+        metadata.extended.insert(FILE.into(), name.into());
+        let version = file.version.as_str().into();
+        metadata.extended.insert(FILE_VERSION.into(), version);
+    }
+    let ensure = metadata.version.clone();
+    let detail = Detail::Package { metadata };
+    Ok(State::new(host.clock.now(), name, ensure, detail))
+}
+
+/// Chooses among several installed instances of one package, as of a kernel: the version that was
+/// asked for, else the newest.
+fn choose(
+    installed: Vec<PackageMetadata>,
+    ensure: Ensure<'_>,
+    open: &dyn PackageProvider,
+) -> Result<Option<PackageMetadata>, VersionError> {
+    let mut newest: Option<PackageMetadata> = None;
+    for one in installed {
+        if let Ensure::Version(wanted) = ensure
+            && open.compare(&one, wanted)?.is_eq()
+        {
+            return Ok(Some(one));
+        }
+        let is_newer = match &newest {
+            Some(best) => open.compare(&one, &open.full_version(best))?.is_gt(),
+            None => true,
+        };
+        if is_newer {
+            newest = Some(one);
+        }
+    }
+    Ok(newest)
+}
+
+/// Decides what to do about a package.
+///
+/// | wanted | absent | installed |
+/// |---|---|---|
+/// | present | install | – |
+/// | absent | – | uninstall |
+/// | latest | install latest | upgrade to latest, every time |
+/// | version | install it | –, upgrade or downgrade, by comparison |
+///
+/// A package file has one version, so that `latest` of it is decided like a version.
+pub(super) fn plan(
+    resource: &Resource,
+    package: &Package,
+    provider: &Provider,
+    state: &State,
+    host: Host<'_>,
+) -> Result<Plan, ResourceError> {
+    let Detail::Package { metadata } = &state.detail else {
+        return Ok(Plan::stable());
+    };
+    let open = provider.open(package, host);
+    let is_absent = state.common.ensure == ABSENT;
+    let file_version = extended(metadata, FILE_VERSION).filter(|version| !version.is_empty());
+    if let (Ensure::Version(wanted), Some(held)) = (Ensure::of(resource), file_version) {
+        let file = PackageMetadata {
+            version: held.into(),
+            ..PackageMetadata::default()
+        };
+        if open
+            .compare(&file, wanted)
+            .map_err(PackageError::from)?
+            .is_ne()
+        {
+            let path = resource.common.name.clone();
+            return Err(PackageError::OtherVersion {
+                path,
+                held: held.into(),
+                wanted: wanted.into(),
+            }
+            .into());
+        }
+    }
+    let order = |wanted: &str| open.compare(metadata, wanted).map_err(PackageError::from);
+    let (action, message) = match (Ensure::of(resource), is_absent) {
+        (Ensure::Present, false) | (Ensure::Absent, true) => return Ok(Plan::stable()),
+        (Ensure::Absent, false) => (Action::Uninstall, "Would have uninstalled".into()),
+        (Ensure::Present, true) => (
+            Action::Install(Aim::Any),
+            "Would have installed version present".into(),
+        ),
+        (Ensure::Latest, true) => (
+            Action::Install(Aim::Latest),
+            "Would have installed latest".into(),
+        ),
+        (Ensure::Latest, false) => match file_version {
+            Some(held) if order(held)?.is_ge() => return Ok(Plan::stable()),
+            _ => (
+                Action::Upgrade(Aim::Latest),
+                "Would have upgraded to latest".into(),
+            ),
+        },
+        (Ensure::Version(wanted), true) => (
+            Action::Install(Aim::Exactly(wanted.into())),
+            format!("Would have installed version {wanted}"),
+        ),
+        (Ensure::Version(wanted), false) => match order(wanted)? {
+            Ordering::Equal => return Ok(Plan::stable()),
+            Ordering::Less => (
+                Action::Upgrade(Aim::Exactly(wanted.into())),
+                format!("Would have upgraded to {wanted}"),
+            ),
+            Ordering::Greater => (
+                Action::Downgrade(wanted.into()),
+                format!("Would have downgraded to {wanted}"),
+            ),
+        },
+    };
+    Ok(Plan {
+        actions: vec![super::Action::Package(action)],
+        message,
+        tentative: true,
+        ..Plan::default()
+    })
+}
+
+fn extended<'a>(metadata: &'a PackageMetadata, key: &str) -> Option<&'a str> {
+    metadata.extended.get(key).and_then(Value::as_str)
+}
+
+/// Carries one action out, alone among all of us on this machine.
+pub(super) fn change(
+    resource: &Resource,
+    package: &Package,
+    provider: &Provider,
+    state: &State,
+    action: &Action,
+    host: Host<'_>,
+) -> Result<Done, ResourceError> {
+    let Detail::Package { metadata } = &state.detail else {
+        return Ok(Done::default());
+    };
+    let purpose = resource.label();
+    let patience = package.lock_timeout()?;
+    let _alone = FileLock::acquire(host.packages.lock_file(), &purpose, patience, host.clock)
+        .map_err(PackageError::from)?;
+    let open = provider.open(package, host);
+    let file = extended(metadata, FILE);
+    let target = Target {
+        // The name as the author wrote it, with its architecture; a file's is inside.
+        package: file.map_or(&resource.common.name, |_| &metadata.name),
+        file,
+    };
+    if *action != Action::Uninstall && file.is_none() {
+        refresh_index(package, provider, &*open, host)?;
+    }
+    let complaint = match action {
+        Action::Install(aim) => open.install(target, aim.wanted()),
+        Action::Upgrade(aim) => open.upgrade(target, aim.wanted()),
+        Action::Downgrade(version) => open.downgrade(target, version),
+        Action::Uninstall => open.uninstall(target.package),
+    }?;
+    Ok(Done {
+        complaint,
+        ..Done::default()
+    })
+}
+
+/// Updates the index if that is wanted and was not done in this run.
+fn refresh_index(
+    package: &Package,
+    provider: &Provider,
+    open: &dyn PackageProvider,
+    host: Host<'_>,
+) -> Result<(), ResourceError> {
+    let max_age = match package.update_index {
+        UpdateIndex::Never => return Ok(()),
+        UpdateIndex::Stale => Some(package.index_max_age()?),
+        UpdateIndex::Always => None,
+    };
+    if host.packages.may_update(provider.name()) {
+        open.update_index(max_age)?;
+    }
+    Ok(())
+}
+
+/// Reads the state again and checks it. That a version is the latest can't be checked.
+pub(super) fn verify(
+    resource: &Resource,
+    package: &Package,
+    provider: &Provider,
+    done: &mut Done,
+    host: Host<'_>,
+) -> Result<State, ResourceError> {
+    let open = provider.open(package, host);
+    let state = observe(resource, provider, &*open, host, |name| open.find(name))?;
+    match difference(resource, &state, &*open).map_err(PackageError::from)? {
+        None => Ok(state),
+        Some(reason) => Err(ResourceError::NotReached {
+            ensure: resource.common.ensure.clone(),
+            // The complaint is the best reason there is: it is told here and not apart.
+            reason: format!(
+                "{reason}{}",
+                Complaint::new(std::mem::take(&mut done.complaint))
+            ),
+        }),
+    }
+}
+
+fn difference(
+    resource: &Resource,
+    state: &State,
+    open: &dyn PackageProvider,
+) -> Result<Option<String>, VersionError> {
+    let Detail::Package { metadata } = &state.detail else {
+        return Ok(None);
+    };
+    let found = &metadata.version;
+    let is_absent = state.common.ensure == ABSENT;
+    Ok(match (Ensure::of(resource), is_absent) {
+        (Ensure::Absent, true) | (Ensure::Present | Ensure::Latest, false) => None,
+        (Ensure::Present, true) => Some("package is absent, expected present".into()),
+        (Ensure::Latest, true) => Some("package is absent, expected latest".into()),
+        (Ensure::Absent, false) => Some(format!(
+            "package version {found} installed, expected absent"
+        )),
+        (Ensure::Version(wanted), false) if open.compare(metadata, wanted)?.is_eq() => None,
+        (Ensure::Version(wanted), _) => Some(format!(
+            "version mismatch: state={found} requested={wanted}"
+        )),
+    })
+}
