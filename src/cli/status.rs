@@ -2,10 +2,10 @@
 
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::model::resource::{File, Properties, Resource};
+use crate::model::resource::{File, Properties, Resource, Service};
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
-use crate::resource::{self, Host};
+use crate::resource::{self, Host, service};
 use crate::system::{Accounts, SystemClock, SystemRunner};
 
 /// Shows the current state of a resource
@@ -42,12 +42,14 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
 }
 
 fn inspect(type_name: TypeName, name: &str) -> Result<State, String> {
-    let properties = match type_name {
-        TypeName::File => Properties::File(File::default()),
+    let resource = match type_name {
+        TypeName::File => {
+            let name = super::ensure::absolute(name)?;
+            Resource::new(name, "present", Properties::File(File::default()))
+        }
+        TypeName::Service => service(name)?,
         other => return Err(format!("unsupported resource type {other}")),
     };
-    let name = super::ensure::absolute(name)?;
-    let resource = Resource::new(name, "present", properties);
     let accounts = Accounts::default();
     let directory = std::env::current_dir().unwrap_or_default();
     let host = Host {
@@ -55,9 +57,18 @@ fn inspect(type_name: TypeName, name: &str) -> Result<State, String> {
         clock: &SystemClock,
         accounts: &accounts,
         working_dir: &directory,
+        services: &service::Memory::default(),
     };
     let provider = resource::select_provider(&resource, host).map_err(|err| err.to_string())?;
     resource::inspect(&resource, provider, host).map_err(|err| err.to_string())
+}
+
+/// Returns a service to look at; its name is checked here because nothing else will.
+fn service(name: &str) -> Result<Resource, String> {
+    let properties = Properties::Service(Service::default());
+    let mut resource = Resource::new(name, "running", properties);
+    resource.complete().map_err(|err| err.to_string())?;
+    Ok(resource)
 }
 
 /// Returns what upstream prints: the metadata alone, or the type's own keys.

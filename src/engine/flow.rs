@@ -114,7 +114,7 @@ impl Engine<'_> {
         let host = self.host(scope);
         let mut state = resource::inspect(resource, provider, host)?;
         let refresh = self.is_refreshed(resource)?;
-        let plan = resource::plan(resource, &state, refresh, host)?;
+        let plan = resource::plan(resource, provider, &state, refresh, host)?;
         if scope.mode.diff
             && let Some(diff) = resource::diff(resource, &state, &plan, host)?
         {
@@ -147,7 +147,7 @@ impl Engine<'_> {
         let host = self.host(scope);
         let output = |line: &str| self.say(scope, Line::new(Level::Info, line));
         let mut done = resource::change(resource, provider, state, plan, host, &output)?;
-        let result = resource::verify(resource, &mut done, host);
+        let result = resource::verify(resource, provider, &mut done, host);
         for text in done.complaint.iter().chain(&done.warning) {
             let line = Line::new(Level::Warn, text).with("resource", resource.label());
             self.say(scope, line);

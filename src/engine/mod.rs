@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
-use crate::resource::Host;
+use crate::resource::{Host, service};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
 use crate::template::expr::Cache;
@@ -121,6 +121,7 @@ pub struct Engine<'a> {
     session: Session,
     ids: EventIds,
     programs: Cache,
+    services: service::Memory,
     sink: RefCell<&'a mut dyn Sink>,
 }
 
@@ -131,6 +132,7 @@ impl<'a> Engine<'a> {
             session,
             ids: EventIds::default(),
             programs: Cache::default(),
+            services: service::Memory::default(),
             sink: RefCell::new(sink),
         }
     }
@@ -145,6 +147,7 @@ impl<'a> Engine<'a> {
             clock: self.machine.clock,
             accounts: &self.machine.accounts,
             working_dir: scope.working_dir(),
+            services: &self.services,
         }
     }
 

@@ -6,6 +6,7 @@
 
 pub mod exec;
 pub mod file;
+pub mod service;
 
 use std::path::Path;
 
@@ -23,6 +24,7 @@ pub struct Host<'a> {
     pub accounts: &'a Accounts,
     /// Where relative sources start: the directory of the manifest.
     pub working_dir: &'a Path,
+    pub services: &'a service::Memory,
 }
 
 /// How a type is done on this platform.
@@ -30,6 +32,7 @@ pub struct Host<'a> {
 pub enum Provider {
     FilePosix,
     Exec(exec::Provider),
+    Service(service::Provider),
     /// The engine itself runs manifests.
     Manifest,
 }
@@ -40,6 +43,7 @@ impl Provider {
         match self {
             Self::FilePosix => "posix",
             Self::Exec(provider) => provider.name(),
+            Self::Service(provider) => provider.name(),
             Self::Manifest => "ccmmanifest",
         }
     }
@@ -67,6 +71,8 @@ pub enum ResourceError {
     Run(#[from] RunError),
     #[error(transparent)]
     Split(#[from] SplitError),
+    #[error(transparent)]
+    Service(#[from] service::ServiceError),
     #[error("invalid guard command: {0}")]
     Guard(SplitError),
     #[error("empty guard command")]
@@ -116,6 +122,7 @@ pub enum Action {
     File(file::Action),
     /// Run the command.
     Run,
+    Service(service::Action),
 }
 
 /// What a change left behind that a later inspection can't see.
@@ -137,14 +144,14 @@ pub fn select_provider(resource: &Resource, host: Host<'_>) -> Result<Provider, 
             _ => Err(ProviderError::NotFound),
         },
         Properties::Exec(_) => exec::Provider::select(wanted, host).map(Provider::Exec),
+        Properties::Service(_) => service::Provider::select(wanted, host).map(Provider::Service),
         Properties::Apply(_) => match wanted {
             "" | "ccmmanifest" => Ok(Provider::Manifest),
             _ => Err(ProviderError::NotFound),
         },
-        Properties::Archive(_)
-        | Properties::Package(_)
-        | Properties::Scaffold(_)
-        | Properties::Service(_) => Err(ProviderError::NoneSuitable),
+        Properties::Archive(_) | Properties::Package(_) | Properties::Scaffold(_) => {
+            Err(ProviderError::NoneSuitable)
+        }
     }
 }
 
@@ -160,6 +167,9 @@ pub fn inspect(
             exec::ask_guards(&mut state, exec, provider, host)?;
             Ok(state)
         }
+        (Properties::Service(_), Provider::Service(provider)) => {
+            Ok(service::inspect(resource, provider.get(), host)?)
+        }
         _ => {
             let wanted = FileEnsure::parse(&resource.common.ensure);
             file::inspect(&resource.common.name, wanted, host)
@@ -170,13 +180,20 @@ pub fn inspect(
 /// Decides what to do about a state; `refresh` says that a subscription fired.
 pub fn plan(
     resource: &Resource,
+    provider: Provider,
     state: &State,
     refresh: bool,
     host: Host<'_>,
 ) -> Result<Plan, ResourceError> {
-    match &resource.properties {
-        Properties::Exec(exec) => Ok(exec::plan(exec, state, refresh)),
-        Properties::File(file) => file::plan(resource, file, state, host),
+    match (&resource.properties, provider) {
+        (Properties::Exec(exec), _) => Ok(exec::plan(exec, state, refresh)),
+        (Properties::File(file), _) => file::plan(resource, file, state, host),
+        (Properties::Service(service), Provider::Service(provider)) => {
+            let provider = provider.get();
+            Ok(service::plan(
+                resource, service, provider, state, refresh, host,
+            )?)
+        }
         _ => Ok(Plan::stable()),
     }
 }
@@ -198,6 +215,9 @@ pub fn change(
             }
             (Action::Run, Properties::Exec(exec), Provider::Exec(provider)) => {
                 done = exec::run(resource, exec, provider, host, output)?;
+            }
+            (Action::Service(action), _, Provider::Service(provider)) => {
+                service::change(resource, provider.get(), *action, host)?;
             }
             _ => {}
         }
@@ -221,12 +241,16 @@ pub fn diff(
 /// Reads the state again after a change and checks that it is the wanted one.
 pub fn verify(
     resource: &Resource,
+    provider: Provider,
     done: &mut Done,
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
-    match &resource.properties {
-        Properties::Exec(exec) => exec::verify(resource, exec, done, host),
-        Properties::File(file) => file::verify(resource, file, host),
+    match (&resource.properties, provider) {
+        (Properties::Exec(exec), _) => exec::verify(resource, exec, done, host),
+        (Properties::File(file), _) => file::verify(resource, file, host),
+        (Properties::Service(service), Provider::Service(provider)) => {
+            service::verify(resource, service, provider.get(), host)
+        }
         _ => Err(ResourceError::NoCommand),
     }
 }

@@ -3,6 +3,7 @@
 mod api;
 mod exec;
 mod file;
+mod service;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,6 +77,8 @@ struct Options {
 enum Command {
     File(file::Args),
     Exec(exec::Args),
+    #[command(alias = "svc")]
+    Service(service::Args),
     Api(api::Args),
 }
 
@@ -145,6 +148,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Api(args) => return api::run(args, &options, console),
         Command::File(args) => args.resource()?,
         Command::Exec(args) => args.resource(),
+        Command::Service(args) => args.resource()?,
     };
     let session = options.open_session(&resource)?;
     if options.json {
