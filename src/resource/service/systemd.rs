@@ -212,7 +212,8 @@ fn complaint(output: &Output) -> String {
     if said.is_empty() {
         format!("exit code {}", output.code)
     } else {
-        format!("exit code {}: {}", output.code, said.join(" | "))
+        let said = said.join(" | ");
+        format!("exit code {}: {}", output.code, said.trim_end_matches('.'))
     }
 }
 
