@@ -46,3 +46,9 @@ need_root_for_tests() {
         exit 1
     }
 }
+
+# Services are tested on a real systemd: a Debian tree, which the tests make once and keep below
+# target/, booted in a container.
+need_systemd_host() {
+    need_packages systemd-container mmdebstrap
+}

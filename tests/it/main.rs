@@ -7,6 +7,7 @@
 //! - `nested`: manifests that apply manifests
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `schema`: schemas, types and real documents agree
+//! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several calls kept together
 //! - `tidy`: rules about the source itself
 
@@ -27,6 +28,7 @@ mod file;
 mod nested;
 mod regression;
 mod schema;
+mod service;
 mod session;
 mod support;
 mod tidy;
