@@ -15,11 +15,16 @@ fn plain_unit(host: &SystemdHost, name: &str) {
     host.unit(&format!("{name}.service"), &format!("{RUNS}{AT_BOOT}"));
 }
 
-/// Returns what a service is: running or stopped, enabled or disabled, as systemd tells.
-fn found(host: &SystemdHost, name: &str) -> (bool, bool) {
-    let running = host.word("is-active", name) == "active";
-    let enabled = host.word("is-enabled", name) == "enabled";
-    (running, enabled)
+/// Returns what services are, running and enabled, as systemd tells.
+fn found(host: &SystemdHost, names: &[&str]) -> Vec<(bool, bool)> {
+    let ask = |question, yes: &'static str| {
+        let mut argv = vec!["systemctl", question];
+        argv.extend(names);
+        let words = host.run(&argv).stdout;
+        words.lines().map(|word| word == yes).collect::<Vec<_>>()
+    };
+    let enabled = ask("is-enabled", "enabled");
+    std::iter::zip(ask("is-active", "active"), enabled).collect()
 }
 
 fn status(host: &SystemdHost, name: &str) -> Value {
@@ -125,12 +130,10 @@ fn now_and_boot_go_where_they_are_wanted_and_stay() {
         let told = event["noop_message"].as_str().unwrap_or_default();
         assert_eq!(told, row.message(), "{event:#}");
         assert_eq!(event["changed"], !told.is_empty(), "{event:#}");
-        assert_eq!(
-            found(&host, &row.unit),
-            (row.running, row.enabled),
-            "{event:#}"
-        );
     }
+    let units: Vec<&str> = rows.iter().map(|row| row.unit.as_str()).collect();
+    let before: Vec<_> = rows.iter().map(|row| (row.running, row.enabled)).collect();
+    assert_eq!(found(&host, &units), before);
 
     let applied = host.apply(&entries, &[]);
     for (index, row) in rows.iter().enumerate() {
@@ -145,8 +148,9 @@ fn now_and_boot_go_where_they_are_wanted_and_stay() {
         assert_eq!(event["status"]["stable"], is_stable, "{event:#}");
         assert_eq!(event["status"]["metadata"]["running"], running, "{event:#}");
         assert_eq!(event["status"]["metadata"]["enabled"], enabled, "{event:#}");
-        assert_eq!(found(&host, &row.unit), (running, enabled), "{event:#}");
     }
+    let wanted: Vec<_> = rows.iter().map(Row::wanted).collect();
+    assert_eq!(found(&host, &units), wanted);
 
     let again = host.apply(&entries, &[]);
     assert_eq!(again.outcomes(), vec!["stable"; rows.len()]);
@@ -327,13 +331,11 @@ fn a_service_that_starts_well_and_does_not_run_is_found_out() {
 #[test]
 fn a_unit_on_its_way_is_judged_when_it_has_arrived() {
     let host = systemd_host();
-    let slow = |seconds| {
-        format!(
-            "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/bin/sleep {seconds}\n"
-        )
-    };
-    host.unit("slow.service", &slow("0.7"));
-    host.unit("slower.service", &slow("4"));
+    let slow =
+        |command| format!("[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={command}\n");
+    host.unit("slow.service", &slow("/usr/bin/sleep 0.7"));
+    let gate = "/bin/sh -c 'until [ -e /run/slower-may-end ]; do sleep 0.02; done'";
+    host.unit("slower.service", &slow(gate));
     host.unit(
         "lingers.service",
         &format!("{RUNS}ExecStop=/usr/bin/sleep 0.7\n"),
@@ -351,11 +353,18 @@ fn a_unit_on_its_way_is_judged_when_it_has_arrived() {
     assert_eq!(applied.outcomes(), ["changed"]);
     assert_eq!(host.word("is-active", "lingers"), "active");
 
-    // Longer than we wait for: starting it joins the start that is under way.
+    // Longer than we wait for: starting it joins the start that is under way. It gets to its end
+    // only once that is so, which the lock tells.
     host.sh("systemctl start --no-block slower");
-    let applied = host.apply("- service: {name: slower}\n", &[]);
-    assert_eq!(applied.outcomes(), ["changed"]);
+    let entry = "- service: {name: slower}\n";
+    let noop = host.apply(entry, &["--noop"]);
+    assert_eq!(noop.event(0)["noop_message"], "Would have started");
+    let release = "while flock --nonblock /run/ccm-service.lock true; do sleep 0.02; done
+        touch /run/slower-may-end";
+    let mut other = host.command(&["sh", "-c", release]).spawn().unwrap();
+    assert_eq!(host.apply(entry, &[]).outcomes(), ["changed"]);
     assert_eq!(host.word("is-active", "slower"), "active");
+    assert!(other.wait().unwrap().success());
 }
 
 #[test]
@@ -596,16 +605,16 @@ fn the_command_line_manages_a_service() {
         noop["noop_message"],
         "Would have started, would have enabled"
     );
-    assert_eq!(found(&host, "typed"), (false, false));
+    assert_eq!(found(&host, &["typed"]), [(false, false)]);
     assert_eq!(ensure(&["--enable"])["changed"], true);
-    assert_eq!(found(&host, "typed"), (true, true));
+    assert_eq!(found(&host, &["typed"]), [(true, true)]);
     assert_eq!(ensure(&[])["changed"], false);
     assert_eq!(ensure(&["stopped"])["final_ensure"], "stopped");
-    assert_eq!(found(&host, "typed"), (false, true));
+    assert_eq!(found(&host, &["typed"]), [(false, true)]);
     let _ = host
         .ccm(&["ensure", "svc", "typed", "stopped", "--disable"])
         .ok();
-    assert_eq!(found(&host, "typed"), (false, false));
+    assert_eq!(found(&host, &["typed"]), [(false, false)]);
 }
 
 #[test]
