@@ -52,3 +52,9 @@ need_root_for_tests() {
 need_package_managers() {
     need_packages mmdebstrap dpkg-dev dnf rpm createrepo-c cfengine3
 }
+
+# Services are tested on a real systemd: a Debian tree, which the tests make once and keep below
+# target/, booted in a container.
+need_systemd_host() {
+    need_packages systemd-container mmdebstrap
+}

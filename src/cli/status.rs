@@ -3,10 +3,10 @@
 use super::environment::{FactArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::model::resource::{File, Package, Properties, Resource, Scaffold};
+use crate::model::resource::{File, Package, Properties, Resource, Scaffold, Service};
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
-use crate::resource::{self, Host, package};
+use crate::resource::{self, Host, package, service};
 use crate::system::{Accounts, SystemClock, SystemRunner};
 
 /// Shows the current state of a resource
@@ -61,10 +61,7 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
         }
         TypeName::Package => {
             let package = Properties::Package(Package::default());
-            let mut resource = Resource::new(&args.name, "present", package);
-            // A name goes to a package manager, so it is checked here as well.
-            resource.complete().map_err(|err| err.to_string())?;
-            resource
+            checked(Resource::new(&args.name, "present", package))?
         }
         TypeName::Scaffold => {
             let name = super::ensure::absolute(&args.name)?;
@@ -74,6 +71,10 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
                 ..Scaffold::default()
             };
             Resource::new(name, "present", Properties::Scaffold(scaffold))
+        }
+        TypeName::Service => {
+            let service = Properties::Service(Service::default());
+            checked(Resource::new(&args.name, "running", service))?
         }
         other => return Err(format!("unsupported resource type {other}")),
     };
@@ -88,9 +89,16 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
         working_dir: &directory,
         env: &env,
         packages: &package::Shared::default(),
+        services: &service::Memory::default(),
     };
     let provider = resource::select_provider(&resource, host).map_err(|err| err.to_string())?;
     resource::inspect(&resource, &provider, host).map_err(|err| err.to_string())
+}
+
+/// Returns a resource whose name may go to a command; nothing else would check it here.
+fn checked(mut resource: Resource) -> Result<Resource, String> {
+    resource.complete().map_err(|err| err.to_string())?;
+    Ok(resource)
 }
 
 /// Returns what upstream prints: the metadata alone, or the type's own keys.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
-use crate::resource::{Host, package};
+use crate::resource::{Host, package, service};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
 use crate::template::expr::Cache;
@@ -122,6 +122,7 @@ pub struct Engine<'a> {
     ids: EventIds,
     programs: Cache,
     packages: package::Shared,
+    services: service::Memory,
     sink: RefCell<&'a mut dyn Sink>,
 }
 
@@ -133,6 +134,7 @@ impl<'a> Engine<'a> {
             ids: EventIds::default(),
             programs: Cache::default(),
             packages: package::Shared::default(),
+            services: service::Memory::default(),
             sink: RefCell::new(sink),
         }
     }
@@ -149,6 +151,7 @@ impl<'a> Engine<'a> {
             working_dir: scope.working_dir(),
             env: &scope.env,
             packages: &self.packages,
+            services: &self.services,
         }
     }
 

@@ -8,6 +8,7 @@ pub mod exec;
 pub mod file;
 pub mod package;
 pub mod scaffold;
+pub mod service;
 
 use std::path::Path;
 
@@ -30,6 +31,8 @@ pub struct Host<'a> {
     pub env: &'a Env,
     /// What the packages of this run share.
     pub packages: &'a package::Shared,
+    /// What the services of this run share.
+    pub services: &'a service::Memory,
 }
 
 /// How a type is done on this platform.
@@ -39,6 +42,7 @@ pub enum Provider {
     Exec(exec::Provider),
     Choria,
     Package(package::Provider),
+    Service(service::Provider),
     /// The engine itself runs manifests.
     Manifest,
 }
@@ -51,6 +55,7 @@ impl Provider {
             Self::Exec(provider) => provider.name(),
             Self::Choria => scaffold::PROVIDER,
             Self::Package(provider) => provider.name(),
+            Self::Service(provider) => provider.name(),
             Self::Manifest => "ccmmanifest",
         }
     }
@@ -78,6 +83,8 @@ pub enum ResourceError {
     Run(#[from] RunError),
     #[error(transparent)]
     Split(#[from] SplitError),
+    #[error(transparent)]
+    Service(#[from] service::ServiceError),
     #[error("invalid guard command: {0}")]
     Guard(SplitError),
     #[error("empty guard command")]
@@ -135,6 +142,7 @@ pub enum Action {
     Package(package::Action),
     /// Run the command.
     Run,
+    Service(service::Action),
 }
 
 /// What a change left behind that a later inspection can't see.
@@ -156,6 +164,7 @@ pub fn select_provider(resource: &Resource, host: Host<'_>) -> Result<Provider, 
             _ => Err(ProviderError::NotFound),
         },
         Properties::Exec(_) => exec::Provider::select(wanted, host).map(Provider::Exec),
+        Properties::Service(_) => service::Provider::select(wanted, host).map(Provider::Service),
         Properties::Apply(_) => match wanted {
             "" | "ccmmanifest" => Ok(Provider::Manifest),
             _ => Err(ProviderError::NotFound),
@@ -165,7 +174,7 @@ pub fn select_provider(resource: &Resource, host: Host<'_>) -> Result<Provider, 
             _ => Err(ProviderError::NotFound),
         },
         Properties::Package(_) => package::Provider::select(wanted, host).map(Provider::Package),
-        Properties::Archive(_) | Properties::Service(_) => Err(ProviderError::NoneSuitable),
+        Properties::Archive(_) => Err(ProviderError::NoneSuitable),
     }
 }
 
@@ -184,6 +193,9 @@ pub fn inspect(
         (Properties::Scaffold(scaffold), _) => scaffold::inspect(resource, scaffold, host),
         (Properties::Package(package), Provider::Package(provider)) => {
             package::inspect(resource, package, provider, host)
+        }
+        (Properties::Service(_), Provider::Service(provider)) => {
+            Ok(service::inspect(resource, provider.get(), host)?)
         }
         _ => {
             let wanted = FileEnsure::parse(&resource.common.ensure);
@@ -207,6 +219,12 @@ pub fn plan(
             package::plan(resource, package, provider, state, host)
         }
         (Properties::Scaffold(scaffold), _) => scaffold::plan(resource, scaffold, state),
+        (Properties::Service(service), Provider::Service(provider)) => {
+            let provider = provider.get();
+            Ok(service::plan(
+                resource, service, provider, state, refresh, host,
+            )?)
+        }
         _ => Ok(Plan::stable()),
     }
 }
@@ -243,6 +261,9 @@ pub fn change(
             (Action::Scaffold(action), Properties::Scaffold(scaffold), _) => {
                 done = scaffold::change(resource, scaffold, *action, host)?;
             }
+            (Action::Service(action), _, Provider::Service(provider)) => {
+                service::change(resource, provider.get(), *action, host)?;
+            }
             _ => {}
         }
     }
@@ -277,6 +298,9 @@ pub fn verify(
             package::verify(resource, package, provider, done, host)
         }
         (Properties::Scaffold(scaffold), _) => scaffold::verify(resource, scaffold, host),
+        (Properties::Service(service), Provider::Service(provider)) => {
+            service::verify(resource, service, provider.get(), host)
+        }
         _ => Err(ResourceError::NoCommand),
     }
 }

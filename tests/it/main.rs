@@ -9,6 +9,7 @@
 //!   real package managers, in a system of their own
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `schema`: schemas, types and real documents agree
+//! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several calls kept together
 //! - `tidy`: rules about the source itself
 //! - `vectors`: recorded cases, shared with other implementations
@@ -36,6 +37,7 @@ mod package_dnf;
 mod regression;
 mod scaffold;
 mod schema;
+mod service;
 mod session;
 mod support;
 mod tidy;

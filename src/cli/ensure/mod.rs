@@ -5,6 +5,7 @@ mod exec;
 mod file;
 mod package;
 mod scaffold;
+mod service;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,6 +85,8 @@ enum Command {
     Scaffold(scaffold::Args),
     #[command(alias = "pkg")]
     Package(package::Args),
+    #[command(alias = "svc")]
+    Service(service::Args),
     Api(api::Args),
 }
 
@@ -155,6 +158,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Exec(args) => args.resource(),
         Command::Scaffold(args) => args.resource()?,
         Command::Package(args) => args.resource(),
+        Command::Service(args) => args.resource()?,
     };
     let session = options.open_session(&resource)?;
     if options.json {

@@ -12,6 +12,7 @@ use crate::model::resource::Properties;
 use crate::model::resource::decode;
 use crate::model::{TypeName, document};
 use crate::resource;
+use crate::resource::service::Memory;
 use crate::system::{Accounts, FixedClock, Output, ScriptedRunner};
 use crate::template::Env;
 
@@ -96,6 +97,7 @@ struct Stage {
     clock: FixedClock,
     accounts: Accounts,
     env: Env,
+    services: Memory,
     shared: Shared,
     _directory: tempfile::TempDir,
 }
@@ -108,6 +110,7 @@ impl Stage {
             clock: FixedClock::new(chrono::DateTime::UNIX_EPOCH),
             accounts: Accounts::default(),
             env: Env::default(),
+            services: Memory::default(),
             shared: Shared::new(directory.path().join("lock")),
             _directory: directory,
         }
@@ -121,6 +124,7 @@ impl Stage {
             working_dir: Path::new("/"),
             env: &self.env,
             packages: &self.shared,
+            services: &self.services,
         }
     }
 

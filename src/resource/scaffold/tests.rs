@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::*;
 use crate::model::value::Map;
 use crate::resource::package::Shared;
+use crate::resource::service::Memory;
 use crate::system::{Accounts, FixedClock, Output, ScriptedRunner};
 use crate::template::Env;
 use crate::template::env::Facts;
@@ -465,6 +466,7 @@ fn post(steps: &[(&str, &str)], codes: &[i32]) -> (Vec<Vec<String>>, Result<bool
         working_dir: Path::new("/work"),
         env: &env,
         packages: &Shared::default(),
+        services: &Memory::default(),
     };
     let file = RenderedFile {
         content: b"x".to_vec(),

@@ -1,6 +1,7 @@
 //! A world of its own for every test: an empty directory, a cleared environment, the real program.
 
 pub mod root;
+pub mod systemd;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -98,18 +99,21 @@ impl TestEnv {
 
     /// Writes a manifest of these resources, applies it and returns what came of it.
     pub fn apply(&self, resources: &str, flags: &[&str]) -> Applied {
-        let indented: String = resources
-            .lines()
-            .map(|line| format!("    {line}\n"))
-            .collect();
-        self.write("manifest.yaml", format!("ccm:\n  resources:\n{indented}"));
+        self.write("manifest.yaml", manifest(resources));
         let mut args = vec!["apply", "manifest.yaml", "--json"];
         args.extend(flags);
         let outcome = self.ccm(&args);
-        let document = serde_json::from_str(&outcome.stdout)
-            .unwrap_or_else(|err| panic!("{err}: {outcome:?}"));
-        Applied { document }
+        Applied::read(&outcome)
     }
+}
+
+/// Returns a manifest of these resources.
+fn manifest(resources: &str) -> String {
+    let indented: String = resources
+        .lines()
+        .map(|line| format!("    {line}\n"))
+        .collect();
+    format!("ccm:\n  resources:\n{indented}")
 }
 
 /// What a run of the program left behind; the scratch directory reads `$DIR`.
@@ -148,6 +152,13 @@ pub struct Applied {
 }
 
 impl Applied {
+    /// Reads what `ccm apply --json` printed.
+    fn read(outcome: &Outcome) -> Self {
+        let document = serde_json::from_str(&outcome.stdout)
+            .unwrap_or_else(|err| panic!("{err}: {outcome:?}"));
+        Self { document }
+    }
+
     pub fn event(&self, index: usize) -> &Value {
         &self.document["events"][index]
     }

@@ -11,6 +11,7 @@ use ccm::model::resource::Engine;
 use ccm::resource::Host;
 use ccm::resource::package::Shared;
 use ccm::resource::scaffold::{self, Item, Job, Posts, Verdict};
+use ccm::resource::service::Memory;
 use ccm::system::{Accounts, SystemClock, SystemRunner};
 use ccm::template::Env;
 use ccm::template::functions::functions;
@@ -124,6 +125,7 @@ fn scaffolded(case: &Value, job: Job) -> Result<Vec<Item>, String> {
             working_dir: Path::new("/"),
             env: &env,
             packages: &Shared::default(),
+            services: &Memory::default(),
         };
         let differs = |item: &&Item| matches!(item.verdict, Verdict::Add | Verdict::Update);
         let items = survey.items.iter().filter(differs);
