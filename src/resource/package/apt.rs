@@ -180,11 +180,7 @@ impl PackageProvider for Apt<'_> {
         }
     }
 
-    fn install(
-        &self,
-        target: Target<'_>,
-        version: Wanted<'_>,
-    ) -> Result<Vec<String>, PackageError> {
+    fn install(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError> {
         let mut words = vec![
             "install",
             "-y",

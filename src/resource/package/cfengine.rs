@@ -250,11 +250,7 @@ impl PackageProvider for Module<'_> {
         self.list_of("list-updates").map(drop)
     }
 
-    fn install(
-        &self,
-        target: Target<'_>,
-        version: Wanted<'_>,
-    ) -> Result<Vec<String>, PackageError> {
+    fn install(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError> {
         let version = match version {
             Wanted::Exactly(version) => version,
             Wanted::Any | Wanted::Latest => "",
@@ -275,12 +271,8 @@ impl PackageProvider for Module<'_> {
     }
 
     /// Installs the updates the module lists for a package, for every architecture it has.
-    fn upgrade(
-        &self,
-        target: Target<'_>,
-        version: Wanted<'_>,
-    ) -> Result<Vec<String>, PackageError> {
-        if version != Wanted::Latest || target.file.is_some() {
+    fn upgrade(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError> {
+        if *version != Wanted::Latest || target.file.is_some() {
             return self.install(target, version);
         }
         let package = target.package;

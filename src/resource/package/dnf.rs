@@ -177,11 +177,7 @@ impl PackageProvider for Dnf<'_> {
         self.dnf(&["makecache", how], failed).map(drop)
     }
 
-    fn install(
-        &self,
-        target: Target<'_>,
-        version: Wanted<'_>,
-    ) -> Result<Vec<String>, PackageError> {
+    fn install(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError> {
         let package = target.package;
         let what = match (target.file, version) {
             (Some(path), _) => path.to_owned(),
@@ -189,7 +185,7 @@ impl PackageProvider for Dnf<'_> {
             (None, Wanted::Exactly(version)) => format!("{package}-{version}"),
         };
         let mut words = vec!["install", "-y", &what];
-        if version == Wanted::Latest {
+        if *version == Wanted::Latest {
             // Where the host does not say so, an installed package is good enough for dnf.
             words.insert(0, "--setopt=best=True");
         }

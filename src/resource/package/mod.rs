@@ -1,7 +1,7 @@
 //! package: a name that is present, absent, latest or of one version.
 //!
-//! The type decides (the table is in [`plan`]) and checks the result; a [`PackageProvider`] knows
-//! how packages are listed, changed and ordered on a platform, and decides nothing. [`shared`]
+//! The type decides (the table is at `plan`) and checks the result; a [`PackageProvider`] knows
+//! how packages are listed, changed and ordered on a platform, and decides nothing. `shared`
 //! keeps what the packages of one run have in common: the list of what is installed, read once.
 //!
 //! What a package manager says about itself is never trusted: after every change the state is
@@ -71,21 +71,16 @@ pub trait PackageProvider {
     fn update_index(&self, max_age: Option<Duration>) -> Result<(), PackageError>;
 
     /// Installs a package that is absent, or of another version than the one named.
-    fn install(&self, target: Target<'_>, version: Wanted<'_>)
-    -> Result<Vec<String>, PackageError>;
+    fn install(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError>;
 
     /// Brings an installed package to a newer version.
-    fn upgrade(
-        &self,
-        target: Target<'_>,
-        version: Wanted<'_>,
-    ) -> Result<Vec<String>, PackageError> {
+    fn upgrade(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError> {
         self.install(target, version)
     }
 
     /// Brings an installed package to an older version.
     fn downgrade(&self, target: Target<'_>, version: &str) -> Result<Vec<String>, PackageError> {
-        self.install(target, Wanted::Exactly(version))
+        self.install(target, &Wanted::Exactly(version.into()))
     }
 
     /// Removes a package.
@@ -120,38 +115,20 @@ pub struct Target<'a> {
 }
 
 /// Which version to install.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted<'a> {
-    Any,
-    Latest,
-    Exactly(&'a str),
-}
-
-/// One thing to do to a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    Install(Aim),
-    Upgrade(Aim),
-    Downgrade(String),
-    Uninstall,
-}
-
-/// [`Wanted`], kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Aim {
+pub enum Wanted {
     Any,
     Latest,
     Exactly(String),
 }
 
-impl Aim {
-    fn wanted(&self) -> Wanted<'_> {
-        match self {
-            Self::Any => Wanted::Any,
-            Self::Latest => Wanted::Latest,
-            Self::Exactly(version) => Wanted::Exactly(version),
-        }
-    }
+/// One thing to do to a package.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    Install(Wanted),
+    Upgrade(Wanted),
+    Downgrade(String),
+    Uninstall,
 }
 
 /// The words of `ensure`.
@@ -311,28 +288,28 @@ pub(super) fn plan(
         (Ensure::Present, false) | (Ensure::Absent, true) => return Ok(Plan::stable()),
         (Ensure::Absent, false) => (Action::Uninstall, "Would have uninstalled".into()),
         (Ensure::Present, true) => (
-            Action::Install(Aim::Any),
+            Action::Install(Wanted::Any),
             "Would have installed version present".into(),
         ),
         (Ensure::Latest, true) => (
-            Action::Install(Aim::Latest),
+            Action::Install(Wanted::Latest),
             "Would have installed latest".into(),
         ),
         (Ensure::Latest, false) => match file_version {
             Some(held) if order(held)?.is_ge() => return Ok(Plan::stable()),
             _ => (
-                Action::Upgrade(Aim::Latest),
+                Action::Upgrade(Wanted::Latest),
                 "Would have upgraded to latest".into(),
             ),
         },
         (Ensure::Version(wanted), true) => (
-            Action::Install(Aim::Exactly(wanted.into())),
+            Action::Install(Wanted::Exactly(wanted.into())),
             format!("Would have installed version {wanted}"),
         ),
         (Ensure::Version(wanted), false) => match order(wanted)? {
             Ordering::Equal => return Ok(Plan::stable()),
             Ordering::Less => (
-                Action::Upgrade(Aim::Exactly(wanted.into())),
+                Action::Upgrade(Wanted::Exactly(wanted.into())),
                 format!("Would have upgraded to {wanted}"),
             ),
             Ordering::Greater => (
@@ -380,8 +357,8 @@ pub(super) fn change(
         refresh_index(package, provider, &*open, host)?;
     }
     let complaint = match action {
-        Action::Install(aim) => open.install(target, aim.wanted()),
-        Action::Upgrade(aim) => open.upgrade(target, aim.wanted()),
+        Action::Install(version) => open.install(target, version),
+        Action::Upgrade(version) => open.upgrade(target, version),
         Action::Downgrade(version) => open.downgrade(target, version),
         Action::Uninstall => open.uninstall(target.package),
     }?;

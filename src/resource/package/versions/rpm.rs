@@ -1,7 +1,7 @@
 //! rpm versions, `[epoch:]version[-release]`, in the order rpm's own library gives them.
 //!
 //! Total: every text is a version. What was asked for may leave the epoch and the release out;
-//! [`matches`] takes that as "any".
+//! [`matches()`] takes that as "any".
 
 use std::cmp::Ordering;
 
