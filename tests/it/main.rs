@@ -4,6 +4,7 @@
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `exec`, `file`: every row of the types' tables, on the real machine
+//! - `health`: goss rules of every type and matcher, and checks from manifest to event
 //! - `nested`: manifests that apply manifests
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `schema`: schemas, types and real documents agree
@@ -24,6 +25,7 @@ mod crash;
 mod data;
 mod exec;
 mod file;
+mod health;
 mod nested;
 mod regression;
 mod schema;

@@ -4,16 +4,13 @@
 //! that passes. What an attribute should be is turned into a matcher here; a matcher that makes no
 //! sense fails its own rule and no other.
 
-use super::matcher::Matcher;
+use super::matcher::{MISSING, Matcher};
 use super::probe::{Attribute, FAMILIES, Family, First, Setting};
 use crate::model::document::unknown_name;
 use crate::model::value::{Map, Value};
 
 /// The attributes every type has beside its own.
 const COMMON: [&str; 3] = ["title", "meta", "skip"];
-
-/// What goss answers where an attribute must be given.
-const MISSING: &str = "Syntax Error: Missing required attribute";
 
 /// What is wrong with rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +55,8 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Expectation {
     pub attribute: &'static Attribute,
+    /// What its author wrote.
+    pub wanted: Value,
     pub matcher: Result<Matcher, String>,
 }
 
@@ -197,13 +196,17 @@ fn expectations(family: &'static Family, attributes: &Map) -> Vec<Expectation> {
             // A list of line patterns that holds none asserts nothing.
             Some(Value::List(list)) if attribute.is_stream && list.is_empty() => continue,
             Some(list @ Value::List(_)) if attribute.is_stream || is_reader => {
-                Some(Matcher::patterns(list))
+                Matcher::patterns(list)
             }
-            Some(wanted) => Some(Matcher::parse(wanted)),
-            None if index == 0 && family.first != First::Optional => Some(Err(MISSING.to_owned())),
-            None => None,
+            Some(wanted) => Matcher::parse(wanted),
+            None if index == 0 && family.first != First::Optional => Err(MISSING.to_owned()),
+            None => continue,
         };
-        expectations.extend(matcher.map(|matcher| Expectation { attribute, matcher }));
+        expectations.push(Expectation {
+            attribute,
+            wanted: wanted.cloned().unwrap_or_default(),
+            matcher,
+        });
     }
     expectations
 }

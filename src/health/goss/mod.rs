@@ -167,7 +167,7 @@ fn judge(
     };
     match matcher.check(&actual) {
         Ok(true) => {
-            let detail = format!("matches expectation: {}", matcher.wanted());
+            let detail = format!("matches expectation: {}", short(&expectation.wanted));
             (Outcome::Passed, detail, Some(actual))
         }
         Ok(false) => {

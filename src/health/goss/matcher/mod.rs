@@ -24,6 +24,9 @@ use crate::template::path;
 /// How deep matchers may hold matchers.
 const MAX_DEPTH: usize = 32;
 
+/// What goss answers where something must be given.
+pub(super) const MISSING: &str = "Syntax Error: Missing required attribute";
+
 /// How much of a value is shown.
 const SHOWN: usize = 300;
 
@@ -86,11 +89,6 @@ impl Matcher {
         })
     }
 
-    /// Returns the argument, for people.
-    pub fn wanted(&self) -> String {
-        short(&self.wanted)
-    }
-
     /// Returns what should be the case, as the end of a sentence.
     pub fn wish(&self) -> String {
         let verb = match &self.test {
@@ -116,7 +114,7 @@ impl Matcher {
             Test::Semver(_) => "to satisfy semver constraint",
             Test::Json(_) => "to be JSON with",
         };
-        format!("{verb} {}", self.wanted())
+        format!("{verb} {}", short(&self.wanted))
     }
 
     /// Tells whether a value is what was wanted, or why the two can't be compared.
@@ -221,7 +219,7 @@ fn parse(wanted: &Value, depth: usize) -> Result<Matcher, String> {
             each: all("matcher", wanted, depth)?,
             lines: false,
         },
-        Value::Null => return Err("Syntax Error: Missing required attribute".into()),
+        Value::Null => return Err(MISSING.into()),
         Value::Map(map) => return named(map, depth),
     };
     Ok(Matcher {
