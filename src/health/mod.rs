@@ -131,20 +131,23 @@ impl Probes<'_> {
     ) -> Result<Verdict, ProbeError> {
         let timeout = check.timeout().map_err(ProbeError::Duration)?;
         let pause = check.try_sleep().map_err(ProbeError::Duration)?;
-        let format = match (check.format, &check.goss_rules) {
-            (Some(Format::Goss), _) | (None, Some(_)) => "goss",
-            _ => "nagios",
-        };
+        let format = check.format.unwrap_or(match check.goss_rules {
+            Some(_) => Format::Goss,
+            None => Format::Nagios,
+        });
         loop {
             let verdict = match format {
-                "goss" => goss::run(self, check.goss_rules.as_ref(), timeout, watch)?,
-                _ => nagios::run(self.runner, &check.command, timeout)?,
+                Format::Goss => goss::run(self, check.goss_rules.as_ref(), timeout, watch)?,
+                Format::Nagios => nagios::run(self.runner, &check.command, timeout)?,
             };
             if verdict.status == HealthStatus::Ok {
                 return Ok(verdict);
             }
             watch(Note::FailedTry(FailedTry {
-                format,
+                format: match format {
+                    Format::Goss => "goss",
+                    Format::Nagios => "nagios",
+                },
                 number: *number,
                 status: verdict.status,
             }));

@@ -3,10 +3,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
 use super::super::document::Entry;
@@ -73,21 +73,17 @@ impl Dial {
         })
     }
 
-    /// Tells whether any of the addresses can be dialled in time.
+    /// Tells whether any of the addresses can be dialled, each within a limit.
     fn succeeds(&self, limit: Duration) -> bool {
-        let began = Instant::now();
         let addresses = self.address.to_socket_addrs().into_iter().flatten();
         let fits = |address: &SocketAddr| {
             let is_v6 = address.is_ipv6();
             self.v6.is_none_or(|v6| v6 == is_v6)
                 && self.local.is_none_or(|local| local.is_ipv6() == is_v6)
         };
-        addresses.filter(fits).any(|address| {
-            let left = limit.saturating_sub(began.elapsed());
-            match self.is_tcp {
-                true => self.connect(address, left).is_ok(),
-                false => self.route(address).is_ok(),
-            }
+        addresses.filter(fits).any(|address| match self.is_tcp {
+            true => self.connect(address, limit).is_ok(),
+            false => self.route(address).is_ok(),
         })
     }
 
@@ -106,7 +102,8 @@ impl Dial {
             done => return done,
         }
         let limit = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
-        match poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&limit))? {
+        let mut ready = [PollFd::new(&socket, PollFlags::OUT)];
+        match retry_on_intr(|| poll(&mut ready, Some(&limit)))? {
             0 => Err(Errno::TIMEDOUT),
             _ => sockopt::socket_error(&socket)?,
         }
