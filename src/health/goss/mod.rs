@@ -2,7 +2,7 @@
 //!
 //! A document names things by type and id and says what each of their attributes should be. It is
 //! read by `document`, which knows the attributes of every type from the tables in `probe`. A
-//! probe says what an attribute is, a [`matcher`] whether that is what was wanted. Rules are
+//! probe says what an attribute is, a `matcher` whether that is what was wanted. Rules are
 //! templates: every text in them, keys included, is resolved once before they are read. What an
 //! expression yields is data and not looked at again, and goss's own template pass is not run over
 //! it: after ours no expression is left that goss would see.
