@@ -5,6 +5,7 @@
 //! - [`system`]: processes, files, accounts, locks and time, each behind a small seam
 //! - [`template`]: expressions and template engines over one value type
 //! - [`facts`]: what the node is, gathered by section when asked
+//! - [`health`]: probes, nagios plugins and goss rules
 //! - [`hiera`]: hierarchical data, resolved and validated
 //! - [`resource`]: the types, each as inspect, plan and change
 //! - [`manifest`]: documents into ordered resources
@@ -14,6 +15,7 @@
 pub mod cli;
 pub mod engine;
 pub mod facts;
+pub mod health;
 pub mod hiera;
 pub mod manifest;
 pub mod model;

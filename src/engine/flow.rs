@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use super::child::ChildError;
 use super::{Engine, Level, Line, NoEvents, Scope};
+use crate::health::{Note, Outcome, Probes, Report};
 use crate::model::event::{Part, TransactionEvent};
-use crate::model::health::{HealthCheck, HealthResult};
+use crate::model::health::HealthCheck;
 use crate::model::resource::{Invalid, Phase, Properties, Resource};
+use crate::model::secret::REDACTED;
 use crate::model::state::State;
 use crate::resource::{self, Provider, ProviderError, ResourceError};
 use crate::template::expr::ExprError;
@@ -175,26 +177,58 @@ impl Engine<'_> {
 
     fn check_health(&self, scope: &Scope, resource: &Resource, event: &mut TransactionEvent) {
         for check in &resource.common.health_checks {
-            let result = self.probe(scope, resource, check);
+            let Report { result, error, .. } = self.probe(scope, resource, check);
             if result.status.is_failure() {
                 event.failed = true;
                 let text = format!("health check status \"{}\"", result.status);
                 event.errors.push(text);
             }
+            event.errors.extend(error.map(|error| error.to_string()));
             event.health_check.push(Some(result));
         }
     }
 
-    fn probe(&self, scope: &Scope, resource: &Resource, check: &HealthCheck) -> HealthResult {
-        super::health::probe(check, self.host(scope), &mut |failed| {
-            let line = Line::new(Level::Error, "Health check failed")
+    fn probe(&self, scope: &Scope, resource: &Resource, check: &HealthCheck) -> Report {
+        let probes = Probes {
+            runner: self.machine.runner,
+            clock: self.machine.clock,
+            accounts: &self.machine.accounts,
+            env: &scope.env,
+            programs: &self.programs,
+            http: None,
+        };
+        let line = |level, text: &str, format| {
+            Line::new(level, text)
                 .with("type", resource.type_name())
                 .with("name", &resource.common.name)
-                .with("format", failed.format)
-                .with("check", failed.check)
-                .with("try", failed.number)
-                .with("status", failed.status);
-            self.say(scope, line);
-        })
+                .with("format", format)
+                .with("check", &check.name)
+        };
+        let report = probes.probe(check, &mut |note| match note {
+            Note::Rule(finding) => {
+                let level = match finding.outcome {
+                    Outcome::Passed => Level::Debug,
+                    Outcome::Failed | Outcome::Skipped => Level::Error,
+                };
+                // What was looked at, and seen, may be what the resource hides.
+                let text = match resource.common.sensitive {
+                    true => format!("goss rule: {REDACTED}"),
+                    false => finding.to_string(),
+                };
+                self.say(scope, line(level, &text, "goss"));
+            }
+            Note::FailedTry(failed) => {
+                let line = line(Level::Error, "Health check failed", failed.format)
+                    .with("try", failed.number)
+                    .with("status", failed.status);
+                self.say(scope, line);
+            }
+        });
+        if !report.perfdata.is_empty() {
+            let data: Vec<String> = report.perfdata.iter().map(ToString::to_string).collect();
+            let line = line(Level::Debug, "Health check measured", "nagios");
+            self.say(scope, line.with("perfdata", data.join(" ")));
+        }
+        report
     }
 }

@@ -7,7 +7,6 @@
 mod child;
 mod control;
 pub mod flow;
-mod health;
 pub mod run;
 pub mod session;
 

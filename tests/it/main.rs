@@ -4,6 +4,7 @@
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
+//! - `health`: goss rules of every type and matcher, and checks from manifest to event
 //! - `nested`: manifests that apply manifests
 //! - `package`: packages on any machine; `package_apt`, `package_dnf`, `package_cfengine`: with the
 //!   real package managers, in a system of their own
@@ -29,6 +30,7 @@ mod crash;
 mod data;
 mod exec;
 mod file;
+mod health;
 mod nested;
 mod package;
 mod package_apt;

@@ -21,24 +21,25 @@ fn root() -> &'static Path {
 }
 
 /// What each room may import beside `model`; faces may import anything and nobody imports a face.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("model", &[]),
     ("system", &[]),
     ("template", &[]),
     ("facts", &["system"]),
+    ("health", &["system", "template", "facts"]),
     ("hiera", &["template"]),
     ("resource", &["system", "template"]),
     ("manifest", &["template", "hiera"]),
     (
         "engine",
         &[
-            "system", "template", "facts", "hiera", "resource", "manifest",
+            "system", "template", "facts", "health", "hiera", "resource", "manifest",
         ],
     ),
     (
         "cli",
         &[
-            "system", "template", "facts", "hiera", "resource", "manifest", "engine",
+            "system", "template", "facts", "health", "hiera", "resource", "manifest", "engine",
         ],
     ),
 ];

@@ -1,0 +1,147 @@
+//! Addresses: whether something answers there. For a protocol without connections all that can be
+//! told is that there is a way.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
+
+use super::super::document::Entry;
+use super::{Attribute, Family, First, Look, Setting, World, unanswered, within};
+
+pub(super) const FAMILY: Family = Family {
+    key: "addr",
+    name: "Addr",
+    target: "address",
+    settings: &[("local-address", Setting::Text), Setting::TIMEOUT],
+    attributes: &[Attribute::new("reachable")],
+    first: First::Required,
+    look,
+};
+
+fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+    let target = entry.target();
+    let dial = Dial::parse(&target, entry.text("local-address").as_deref())?;
+    let limit = world.limit(entry, 500);
+    Ok(Box::new(move |attribute| match attribute {
+        "reachable" => {
+            let dial = dial.clone();
+            // Looking a name up can't be told when to end.
+            Ok((within(limit, move || dial.succeeds(limit)) == Some(true)).into())
+        }
+        other => unanswered(other),
+    }))
+}
+
+/// An address to dial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Dial {
+    is_tcp: bool,
+    /// Whether the newer family of addresses is meant, if not either.
+    v6: Option<bool>,
+    address: String,
+    local: Option<IpAddr>,
+}
+
+impl Dial {
+    fn parse(target: &str, local: Option<&str>) -> Result<Self, String> {
+        let (network, address) = target.split_once("://").unwrap_or(("tcp", target));
+        let (is_tcp, v6) = match network {
+            "tcp" => (true, None),
+            "tcp4" => (true, Some(false)),
+            "tcp6" => (true, Some(true)),
+            "udp" => (false, None),
+            "udp4" => (false, Some(false)),
+            "udp6" => (false, Some(true)),
+            other => return Err(format!("unknown network {other:?} in {target:?}")),
+        };
+        if !address.contains(':') {
+            return Err(format!("missing port in address {target:?}"));
+        }
+        let local = local.filter(|text| !text.is_empty()).map(|text| {
+            text.parse()
+                .map_err(|_| format!("invalid local-address {text:?}"))
+        });
+        Ok(Self {
+            is_tcp,
+            v6,
+            address: address.to_owned(),
+            local: local.transpose()?,
+        })
+    }
+
+    /// Tells whether any of the addresses can be dialled, each within a limit.
+    fn succeeds(&self, limit: Duration) -> bool {
+        let addresses = self.address.to_socket_addrs().into_iter().flatten();
+        let fits = |address: &SocketAddr| {
+            let is_v6 = address.is_ipv6();
+            self.v6.is_none_or(|v6| v6 == is_v6)
+                && self.local.is_none_or(|local| local.is_ipv6() == is_v6)
+        };
+        addresses.filter(fits).any(|address| match self.is_tcp {
+            true => self.connect(address, limit).is_ok(),
+            false => self.route(address).is_ok(),
+        })
+    }
+
+    fn connect(&self, address: SocketAddr, limit: Duration) -> Result<(), Errno> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        if let Some(local) = self.local {
+            bind(&socket, &SocketAddr::new(local, 0))?;
+        }
+        match connect(&socket, &address) {
+            Err(Errno::INPROGRESS) => {}
+            done => return done,
+        }
+        let limit = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
+        let mut ready = [PollFd::new(&socket, PollFlags::OUT)];
+        match retry_on_intr(|| poll(&mut ready, Some(&limit)))? {
+            0 => Err(Errno::TIMEDOUT),
+            _ => sockopt::socket_error(&socket)?,
+        }
+    }
+
+    fn route(&self, address: SocketAddr) -> io::Result<()> {
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        UdpSocket::bind((self.local.unwrap_or(any), 0))?.connect(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_its_network_or_means_tcp() {
+        let dial = Dial::parse("udp6://[::1]:53", None).unwrap();
+        assert_eq!((dial.is_tcp, dial.v6), (false, Some(true)));
+        assert_eq!(dial.address, "[::1]:53");
+        assert!(Dial::parse("localhost:80", Some("")).unwrap().is_tcp);
+    }
+
+    #[test]
+    fn what_cannot_be_dialled_is_an_error() {
+        for (target, local, text) in [
+            (
+                "unix:///x",
+                None,
+                "unknown network \"unix\" in \"unix:///x\"",
+            ),
+            ("localhost", None, "missing port in address \"localhost\""),
+            ("a:1", Some("eth0"), "invalid local-address \"eth0\""),
+        ] {
+            assert_eq!(Dial::parse(target, local).unwrap_err(), text);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Files: what is at a path, whose it is, and what it holds. A link is looked at itself; only its
+//! content is that of what it points to.
+
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use data_encoding::HEXLOWER;
+use md5::Md5;
+use nix::unistd::{Uid, User};
+use rustix::fs::{Mode, OFlags};
+use sha2::{Digest, Sha256, Sha512};
+
+use super::super::document::Entry;
+use super::{Attribute, Family, First, Look, World, unanswered};
+use crate::model::Value;
+use crate::system::Cause;
+
+/// How long a file may be whose content is tested.
+const MAX_CONTENT: u64 = 64 * 1024 * 1024;
+
+/// Read at once.
+const CHUNK: usize = 64 * 1024;
+
+pub(super) const FAMILY: Family = Family {
+    key: "file",
+    name: "File",
+    target: "path",
+    settings: &[],
+    attributes: &[
+        Attribute::new("exists"),
+        Attribute::new("mode"),
+        Attribute::new("owner"),
+        Attribute::new("uid"),
+        Attribute::new("group"),
+        Attribute::new("gid"),
+        Attribute::new("linked-to").shown_as("linkedto"),
+        Attribute::new("filetype"),
+        Attribute::stream("contains"),
+        Attribute::stream("contents"),
+        Attribute::new("size"),
+        Attribute::new("md5"),
+        Attribute::new("sha256"),
+        Attribute::new("sha512"),
+    ],
+    first: First::Gate,
+    look,
+};
+
+fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+    let path = home_expanded(&entry.target())?;
+    let found = match path.symlink_metadata() {
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed("lstat", &path)(error)),
+    };
+    Ok(Box::new(move |attribute| match (attribute, &found) {
+        ("exists", found) => Ok(found.is_some().into()),
+        (_, Some(metadata)) => ask(attribute, &path, metadata, world),
+        (_, None) => Err(format!(
+            "lstat {}: no such file or directory",
+            path.display()
+        )),
+    }))
+}
+
+fn ask(
+    attribute: &str,
+    path: &Path,
+    metadata: &Metadata,
+    world: &World<'_>,
+) -> Result<Value, String> {
+    let accounts = world.probes.accounts;
+    Ok(match attribute {
+        "mode" => format!("{:04o}", metadata.mode() & 0o7777).into(),
+        "owner" => accounts.user_name(metadata.uid()).as_ref().into(),
+        "uid" => i64::from(metadata.uid()).into(),
+        "group" => accounts.group_name(metadata.gid()).as_ref().into(),
+        "gid" => i64::from(metadata.gid()).into(),
+        "size" => metadata.size().into(),
+        "filetype" => file_type(metadata).into(),
+        "linked-to" => {
+            let target = std::fs::read_link(path).map_err(failed("readlink", path))?;
+            target.to_string_lossy().as_ref().into()
+        }
+        "contains" | "contents" => content(path, world)?.into(),
+        "md5" => hash::<Md5>(path, world)?.into(),
+        "sha256" => hash::<Sha256>(path, world)?.into(),
+        "sha512" => hash::<Sha512>(path, world)?.into(),
+        other => return unanswered(other),
+    })
+}
+
+fn file_type(metadata: &Metadata) -> &'static str {
+    let kind = metadata.file_type();
+    if kind.is_symlink() {
+        "symlink"
+    } else if kind.is_char_device() {
+        "character-device"
+    } else if kind.is_block_device() {
+        "block-device"
+    } else if kind.is_fifo() {
+        "pipe"
+    } else if kind.is_socket() {
+        "socket"
+    } else if kind.is_dir() {
+        "directory"
+    } else {
+        "file"
+    }
+}
+
+/// Returns a path with `~` or `~name` in front replaced by a home.
+fn home_expanded(path: &str) -> Result<PathBuf, String> {
+    let Some(rest) = path.strip_prefix('~') else {
+        return Ok(path.into());
+    };
+    let (name, inside) = rest.split_once('/').unwrap_or((rest, ""));
+    let user = match name {
+        "" => User::from_uid(Uid::effective()),
+        name => User::from_name(name),
+    };
+    match user {
+        Ok(Some(user)) => Ok(user.dir.join(inside.trim_start_matches('/'))),
+        Ok(None) => Err(format!("unknown user in {path:?}")),
+        Err(errno) => Err(format!("could not lookup the user in {path:?}: {errno}")),
+    }
+}
+
+fn content(path: &Path, world: &World<'_>) -> Result<String, String> {
+    let mut content = Vec::new();
+    each_chunk(path, world, MAX_CONTENT, |chunk| content.extend(chunk))?;
+    Ok(String::from_utf8_lossy(&content).into_owned())
+}
+
+fn hash<D: Digest>(path: &Path, world: &World<'_>) -> Result<String, String> {
+    let mut digest = D::new();
+    each_chunk(path, world, u64::MAX, |chunk| digest.update(chunk))?;
+    Ok(HEXLOWER.encode(&digest.finalize()))
+}
+
+/// Reads a regular file piece by piece, for as long as there is time.
+fn each_chunk(
+    path: &Path,
+    world: &World<'_>,
+    limit: u64,
+    mut take: impl FnMut(&[u8]),
+) -> Result<(), String> {
+    // Opening a pipe this way does not wait for its other end.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let open = |errno: rustix::io::Errno| failed("open", path)(errno.into());
+    let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(open)?);
+    let metadata = file.metadata().map_err(failed("stat", path))?;
+    if !metadata.is_file() {
+        return Err(format!("{} is not a regular file", path.display()));
+    }
+    let mut buffer = vec![0; CHUNK];
+    let mut size = 0_u64;
+    loop {
+        let count = match file.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(failed("read", path)(error)),
+        };
+        let chunk = buffer.get(..count).unwrap_or_default();
+        size = size.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
+        if size > limit {
+            return Err(format!("{} is larger than {limit} bytes", path.display()));
+        }
+        take(chunk);
+        if world.is_over() {
+            return Err(format!("no time left to read {}", path.display()));
+        }
+    }
+}
+
+fn failed(action: &str, path: &Path) -> impl Fn(std::io::Error) -> String {
+    move |error| format!("{action} {}: {}", path.display(), Cause::from(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tilde_is_a_home() {
+        let root = User::from_name("root").unwrap().unwrap().dir;
+        assert_eq!(home_expanded("~root/.x").unwrap(), root.join(".x"));
+        assert_eq!(home_expanded("~root").unwrap(), root.join(""));
+        assert_eq!(home_expanded("/a/~b").unwrap(), Path::new("/a/~b"));
+        assert!(home_expanded("~no-such-user/x").is_err());
+    }
+}

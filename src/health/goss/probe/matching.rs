@@ -1,0 +1,28 @@
+//! Data in the rules themselves: a way to test what a template yields.
+
+use super::super::document::Entry;
+use super::{Attribute, Family, First, Look, Setting, World, unanswered};
+use crate::model::Value;
+
+pub(super) const FAMILY: Family = Family {
+    key: "matching",
+    name: "Matching",
+    target: "",
+    settings: &[("content", Setting::Data), ("as-reader", Setting::Flag)],
+    attributes: &[Attribute::new("matches")],
+    first: First::Required,
+    look,
+};
+
+fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
+    Ok(Box::new(move |attribute| match attribute {
+        "matches" => {
+            let content = entry.data("content").cloned().unwrap_or_default();
+            Ok(match entry.flag("as-reader") {
+                true => Value::from(content.to_string()),
+                false => content,
+            })
+        }
+        other => unanswered(other),
+    }))
+}

@@ -1,0 +1,130 @@
+//! Ports: who listens, from the kernel's tables of sockets. A listener for both families of
+//! addresses is in the table of the newer one only.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use super::super::document::Entry;
+use super::{Attribute, Family, First, Look, World, unanswered};
+use crate::model::Value;
+use crate::system::files;
+
+/// The largest table that is read: hundreds of thousands of connections.
+const MAX_TABLE: u64 = 64 * 1024 * 1024;
+
+/// The kernel's number of the state.
+const LISTEN: &str = "0A";
+
+pub(super) const FAMILY: Family = Family {
+    key: "port",
+    name: "Port",
+    target: "port",
+    settings: &[],
+    attributes: &[Attribute::new("listening"), Attribute::new("ip")],
+    first: First::Gate,
+    look,
+};
+
+fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
+    let target = entry.target();
+    let (network, port) = target.split_once(':').unwrap_or(("tcp", &target));
+    let port: u16 = port
+        .parse()
+        .map_err(|_| format!("invalid port in {target:?}"))?;
+    let is_tcp = match network {
+        "tcp" | "tcp6" => true,
+        "udp" | "udp6" => false,
+        _ => return Err(format!("unknown network in {target:?}")),
+    };
+    let addresses = match files::read_to_string(&Path::new("/proc/net").join(network), MAX_TABLE) {
+        Ok(table) => listeners(&table, port, is_tcp),
+        // A kernel without the newer family has no table of it.
+        Err(error) if error.is_not_found() => Vec::new(),
+        Err(error) => return Err(error.to_string()),
+    };
+    Ok(Box::new(move |attribute| match attribute {
+        "listening" => Ok((!addresses.is_empty()).into()),
+        "ip" => Ok(addresses
+            .iter()
+            .map(|ip| Value::from(ip.to_string()))
+            .collect()),
+        other => unanswered(other),
+    }))
+}
+
+/// Returns the addresses that are listened on. Sockets without connections always listen.
+fn listeners(table: &str, port: u16, is_tcp: bool) -> Vec<IpAddr> {
+    let listener = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (ip, at) = fields.next()?.split_once(':')?;
+        let state = fields.nth(1)?;
+        let is_wanted = u16::from_str_radix(at, 16) == Ok(port) && (!is_tcp || state == LISTEN);
+        is_wanted.then(|| address(ip))?
+    };
+    table.lines().skip(1).filter_map(listener).collect()
+}
+
+/// Reads an address: words of four bytes, each in the order of this machine.
+fn address(digits: &str) -> Option<IpAddr> {
+    let word = |at: usize| {
+        let word = u32::from_str_radix(digits.get(at..at + 8)?, 16).ok()?;
+        Some(word.to_ne_bytes())
+    };
+    match digits.len() {
+        8 => Some(Ipv4Addr::from(word(0)?).into()),
+        32 => {
+            let words = [word(0)?, word(8)?, word(16)?, word(24)?];
+            let mut bytes = [0; 16];
+            for (byte, part) in bytes.iter_mut().zip(words.as_flattened()) {
+                *byte = *part;
+            }
+            Some(Ipv6Addr::from(bytes).to_canonical())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1
+   1: 0100007F:0050 0100007F:9BA4 01 00000000:00000000 00:00000000 00000000     0        0 2
+   2: 0100007F:0051 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 3
+junk
+";
+
+    fn found(port: u16, is_tcp: bool) -> Vec<String> {
+        let addresses = listeners(TABLE, port, is_tcp);
+        addresses.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn only_listeners_count_among_connections() {
+        assert_eq!(found(80, true), ["0.0.0.0"]);
+        assert_eq!(found(81, true), [""; 0]);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn any_socket_without_connections_listens() {
+        assert_eq!(found(81, false), ["127.0.0.1"]);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn addresses_are_read_word_by_word() {
+        let shown = |digits| address(digits).map(|ip| ip.to_string());
+        assert_eq!(shown("0100007F").unwrap(), "127.0.0.1");
+        assert_eq!(shown("00000000000000000000000001000000").unwrap(), "::1");
+        assert_eq!(
+            shown("0000000000000000FFFF00000100007F").unwrap(),
+            "127.0.0.1"
+        );
+        for odd in ["", "0100007", "0100007é", "zzzzzzzz"] {
+            assert_eq!(shown(odd), None, "{odd}");
+        }
+    }
+}

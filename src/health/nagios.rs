@@ -1,0 +1,191 @@
+//! Nagios plugins: a command whose exit code is the status and whose output is for people, up to
+//! a `|` behind which it is for machines.
+//!
+//! The command is split into words and run without a shell. What a plugin measures is taken apart
+//! here but judged nowhere: the plugin has done that. Output shown to people stays whole.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{ProbeError, Verdict};
+use crate::model::health::HealthStatus;
+use crate::model::text::split_words;
+use crate::system::{Command, Runner};
+
+/// How many measurements of one plugin are kept.
+const MAX_DATA: usize = 1_000;
+
+/// Runs a plugin once.
+pub(super) fn run(
+    runner: &dyn Runner,
+    line: &str,
+    timeout: Option<Duration>,
+) -> Result<Verdict, ProbeError> {
+    let mut words = split_words(line)?.into_iter();
+    let program = words.next().ok_or(ProbeError::NoCommand)?;
+    let command = Command {
+        timeout,
+        ..Command::new(program, words)
+    };
+    let output = runner.run(&command)?;
+    let text = output.stdout_text().trim().to_owned();
+    Ok(Verdict {
+        status: HealthStatus::from_code(output.code.into()),
+        perfdata: perfdata(&text),
+        output: text,
+    })
+}
+
+/// One measurement of a plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Datum {
+    pub label: String,
+    /// Nothing when the plugin could not measure it.
+    pub value: Option<f64>,
+    /// `s`, `%`, `B`, `c` and the like; empty for a plain number.
+    pub unit: String,
+    /// Ranges, as the plugin wrote them.
+    pub warn: String,
+    pub critical: String,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+}
+
+/// Prints as a plugin would, without the ranges.
+impl fmt::Display for Datum {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            Some(value) => write!(out, "{}={value}{}", self.label, self.unit),
+            None => write!(out, "{}=U", self.label),
+        }
+    }
+}
+
+/// Returns what a plugin measured: everything behind the first `|` of its first line, and behind
+/// the first `|` of the lines that follow. What makes no sense is passed over.
+pub(super) fn perfdata(output: &str) -> Vec<Datum> {
+    let (first, rest) = output.split_once('\n').unwrap_or((output, ""));
+    let behind = |text: &'_ str| text.split_once('|').map(|(_, data)| data.to_owned());
+    [behind(first), behind(rest)]
+        .into_iter()
+        .flatten()
+        .flat_map(|text| data(&text))
+        .take(MAX_DATA)
+        .collect()
+}
+
+fn data(text: &str) -> Vec<Datum> {
+    let mut found = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() && found.len() < MAX_DATA {
+        let after_word = |text: &'_ str| text.find(char::is_whitespace).unwrap_or(text.len());
+        let Some((label, measured)) = label(rest) else {
+            let (_, after) = rest.split_at(after_word(rest));
+            rest = after.trim_start();
+            continue;
+        };
+        let (fields, after) = measured.split_at(after_word(measured));
+        found.extend(datum(label, fields));
+        rest = after.trim_start();
+    }
+    found
+}
+
+/// Returns the label a text starts with and what follows its `=`. In a quoted label two quotes
+/// stand for one.
+fn label(text: &str) -> Option<(String, &str)> {
+    let Some(mut quoted) = text.strip_prefix('\'') else {
+        let (label, rest) = text.split_once('=')?;
+        let is_word = !label.is_empty() && !label.contains(char::is_whitespace);
+        return is_word.then(|| (label.to_owned(), rest));
+    };
+    let mut label = String::new();
+    loop {
+        let (part, rest) = quoted.split_once('\'')?;
+        label.push_str(part);
+        if let Some(rest) = rest.strip_prefix('=') {
+            return Some((label, rest));
+        }
+        quoted = rest.strip_prefix('\'')?;
+        label.push('\'');
+    }
+}
+
+fn datum(label: String, fields: &str) -> Option<Datum> {
+    let mut fields = fields.split(';');
+    let measured = fields.next()?;
+    let digits = measured
+        .find(|c: char| !(c.is_ascii_digit() || "+-.,".contains(c)))
+        .unwrap_or(measured.len());
+    let (number, unit) = measured.split_at(digits);
+    let (value, unit) = match measured {
+        "U" => (None, ""),
+        // Some plugins write numbers in the language of their author.
+        _ => (Some(number.replace(',', ".").parse().ok()?), unit),
+    };
+    let mut next = || fields.next().unwrap_or_default();
+    Some(Datum {
+        label,
+        value,
+        unit: unit.to_owned(),
+        warn: next().to_owned(),
+        critical: next().to_owned(),
+        min: next().parse().ok(),
+        max: next().parse().ok(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(output: &str) -> Vec<String> {
+        perfdata(output).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_datum_has_value_unit_ranges_and_bounds() {
+        assert_eq!(
+            perfdata("DISK OK | /=2643MB;5948;@10:20;0;5968"),
+            [Datum {
+                label: "/".into(),
+                value: Some(2643.0),
+                unit: "MB".into(),
+                warn: "5948".into(),
+                critical: "@10:20".into(),
+                min: Some(0.0),
+                max: Some(5968.0),
+            }]
+        );
+    }
+
+    #[test]
+    fn data_is_found_behind_the_first_line_and_behind_the_long_text() {
+        let output = "OK | a=1s b=2%\nlong text\nmore | c=3\nd=4c\n";
+        assert_eq!(shown(output), ["a=1s", "b=2%", "c=3", "d=4c"]);
+    }
+
+    #[test]
+    fn labels_may_be_quoted_and_values_unknown() {
+        assert_eq!(
+            shown("x | 'it''s a label'=-1.5 'b=c'=U"),
+            ["it's a label=-1.5", "b=c=U"]
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_passed_over() {
+        assert_eq!(shown("x | junk a=1 =5 b=x 'open=1 c=2"), ["a=1", "c=2"]);
+        assert!(perfdata("no data").is_empty());
+        assert!(perfdata("").is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_output_is_read(output in "[ -~|='\n;]{0,200}") {
+            prop_assert!(perfdata(&output).len() <= MAX_DATA);
+        }
+    }
+}
