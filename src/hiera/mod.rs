@@ -3,7 +3,7 @@
 //!
 //! Pure: knows no file, no network and no log. Whoever fetches hands the bytes to [`Source::read`]
 //! and gets a [`Document`]; [`resolve`] makes data of it, [`Layers`] says what overrides what, and
-//! [`validate`] checks the outcome against the rules in the author's comments.
+//! [`validate()`] checks the outcome against the rules in the author's comments.
 //!
 //! Start reading at `hierarchy`; comments are found in `comments`,
 //! given to keys in `outline` and understood in `annotations`.

@@ -3,7 +3,7 @@
 //!
 //! Fetches nothing: the caller brings the text and the directory it came from. Every fault is
 //! reported, each with its file, line and column, before anything is touched. Reading is in
-//! [`read`], what can be found out without running in [`check`].
+//! `read`, what can be found out without running in `check`.
 
 mod check;
 mod read;

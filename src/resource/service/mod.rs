@@ -1,6 +1,6 @@
 //! service: running or stopped and, apart from that, started at boot or not.
 //!
-//! The two are decided on their own: [`plan`] is both tables, a [`ServiceProvider`] is how a
+//! The two are decided on their own: `plan` is both tables, a `ServiceProvider` is how a
 //! platform answers and obeys. The type knows nothing of units and exit codes; a provider knows
 //! nothing of noop, subscriptions or what was asked for. Read next: `systemd`.
 

@@ -5,7 +5,7 @@ use super::error::Span;
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The text ends here because it can't be read further; see [`Tokens::error`].
+    /// The text ends here because it can't be read further; see `Lexed::error`.
     Error,
     End,
     Text,
