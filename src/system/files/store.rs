@@ -54,35 +54,39 @@ pub fn store(
     attributes: &Attributes,
     durability: Durability,
 ) -> Result<(), FileError> {
-    let place = Place::of(target)?;
-    let temporary = Temporary::create(&place)?;
-    let mut file = &temporary.file;
-    match content {
-        Content::Bytes(bytes) => file.write_all(bytes),
-        Content::File(source) => {
-            let mut source = look::open_regular(source)?.file;
-            std::io::copy(&mut source, &mut file).map(drop)
+    store_with(target, attributes, durability, |mut file| {
+        match content {
+            Content::Bytes(bytes) => file.write_all(bytes),
+            Content::File(source) => {
+                let mut source = look::open_regular(source)?.file;
+                std::io::copy(&mut source, &mut file).map(drop)
+            }
         }
-    }
-    .map_err(failed("write", target))?;
-    let (uid, gid) = attributes.owner().map_err(place.failed("chown"))?;
-    if uid.is_some() || gid.is_some() {
-        rustix::fs::fchown(file, uid, gid).map_err(place.failed("chown"))?;
-    }
-    if let Some(mode) = attributes.mode_bits() {
-        rustix::fs::fchmod(file, mode).map_err(place.failed("chmod"))?;
-    }
-    if durability != Durability::Cached {
-        // The journal orders owner, mode and name among themselves; only the data must be told.
-        rustix::fs::fdatasync(file).map_err(place.failed("sync"))?;
-    }
-    temporary.rename()?;
-    if durability == Durability::Complete {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat(&place.directory, ".", flags, Mode::empty())
-            .and_then(rustix::fs::fsync)
-            .map_err(place.failed("sync the directory of"))?;
-    }
+        .map_err(failed("write", target))
+    })
+}
+
+/// Writes a file as [`store`] does, with content that `fill` brings piece by piece. If `fill`
+/// fails, nothing has changed.
+pub fn store_with<E: From<FileError>>(
+    target: &Path,
+    attributes: &Attributes,
+    durability: Durability,
+    fill: impl FnOnce(&File) -> Result<(), E>,
+) -> Result<(), E> {
+    store_at(&Place::of(target)?, attributes, durability, fill)
+}
+
+/// Writes a file at a place that is already open.
+pub(super) fn store_at<E: From<FileError>>(
+    place: &Place<'_>,
+    attributes: &Attributes,
+    durability: Durability,
+    fill: impl FnOnce(&File) -> Result<(), E>,
+) -> Result<(), E> {
+    let temporary = Temporary::create(place)?;
+    fill(&temporary.file)?;
+    temporary.complete(attributes, durability)?;
     Ok(())
 }
 
@@ -127,6 +131,31 @@ impl<'a> Temporary<'a> {
         Err(create(Errno::EXIST))
     }
 
+    /// Gets its owner and mode, and takes the place of the target.
+    fn complete(self, attributes: &Attributes, durability: Durability) -> Result<(), FileError> {
+        let (place, file) = (self.place, &self.file);
+        let (uid, gid) = attributes.owner().map_err(place.failed("chown"))?;
+        if uid.is_some() || gid.is_some() {
+            rustix::fs::fchown(file, uid, gid).map_err(place.failed("chown"))?;
+        }
+        if let Some(mode) = attributes.mode_bits() {
+            rustix::fs::fchmod(file, mode).map_err(place.failed("chmod"))?;
+        }
+        if durability != Durability::Cached {
+            // The journal orders owner, mode and name among themselves; only the data must be
+            // told.
+            rustix::fs::fdatasync(file).map_err(place.failed("sync"))?;
+        }
+        self.rename()?;
+        if durability == Durability::Complete {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::openat(&place.directory, ".", flags, Mode::empty())
+                .and_then(rustix::fs::fsync)
+                .map_err(place.failed("sync the directory of"))?;
+        }
+        Ok(())
+    }
+
     /// Takes the place of the target.
     fn rename(mut self) -> Result<(), FileError> {
         let Place {
@@ -149,7 +178,7 @@ impl Drop for Temporary<'_> {
 }
 
 /// Returns `<name>.<16 random digits>`, the name shortened if there is no room for both.
-fn temporary_name(name: &OsStr) -> Result<OsString, Errno> {
+pub(super) fn temporary_name(name: &OsStr) -> Result<OsString, Errno> {
     let mut random = [0; 8];
     getrandom(&mut random, GetRandomFlags::empty())?;
     let suffix = format!(".{:016x}", u64::from_ne_bytes(random));
