@@ -1,14 +1,14 @@
 //! `ccm apply`: a manifest, run once.
 
-use std::path::{Path, PathBuf};
-
 use super::environment::{FactArgs, environment};
 use super::output::{Console, Report, to_millis};
 use super::{CliError, Verdict};
-use crate::engine::{Engine, Machine, Mode, Scope, Session, directory_of};
+use crate::agent::sources::{self, Fetched, SourceError};
+use crate::engine::{Engine, Level, Line, Machine, Mode, Scope, Session, Sink as _};
 use crate::manifest::{self, Manifest};
 use crate::model::event::TransactionEvent;
-use crate::model::{json, text, yaml};
+use crate::model::text::{self, url_scheme};
+use crate::model::{json, yaml};
 use crate::system::{Accounts, Clock, SystemClock, SystemRunner, files};
 use crate::template::expr::Cache;
 
@@ -21,7 +21,8 @@ const SLOWEST: usize = 10;
 /// Applies a manifest
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The manifest, a YAML file
+    /// The manifest: a YAML file, a directory with a manifest.yaml, or a .tar.gz of one, also
+    /// from an http or https URL
     manifest: String,
 
     /// Says what would be done, changes nothing
@@ -78,38 +79,54 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
             "cannot set healthcheck only and noop mode at the same time",
         ));
     }
-    let file = local_file(&args.manifest)?;
-    let env = environment(&directory_of(&file), !args.no_read_env, &args.facts)?;
+    if args.json {
+        console.silence();
+    }
+    if args.render {
+        console.keep_stdout_free();
+    }
+    let fetched = fetch(&args.manifest, console)?;
+    let env = environment(&fetched.directory, !args.no_read_env, &args.facts)?;
     let mode = Mode {
         noop: args.noop,
         health_check_only: args.monitor_only,
         diff: args.diff,
     };
     let mut scope = Scope::new(env, mode);
-    let manifest = load(&file, &args.manifest, &mut scope)?;
+    let manifest = load(&fetched, &mut scope)?;
     if args.render {
         let document = manifest.render().map_err(CliError::failed)?;
         console.print(&format!("{}\n", yaml::print(&document)));
         return Ok(Verdict::default());
     }
-    if args.json {
-        console.silence();
-    }
     execute(&args, &scope, &manifest, console)
 }
 
-fn local_file(source: &str) -> Result<PathBuf, CliError> {
-    if text::url_scheme(source).is_some_and(|(_, rest)| rest.starts_with("//")) {
-        return Err(CliError::usage(format!(
-            "unsupported manifest source: {source}"
-        )));
+/// Brings the manifest here. What is wrong with the source is the caller's; that a server does not
+/// give it is not.
+fn fetch(source: &str, console: &mut Console) -> Result<Fetched, CliError> {
+    let base = std::env::current_dir().map_err(CliError::failed)?;
+    let temporary = std::env::temp_dir();
+    let fetched =
+        sources::fetch(source, &base, &temporary, &SystemClock).map_err(|err| match err {
+            SourceError::Http(_) => CliError::failed(err),
+            _ => CliError::usage(err),
+        })?;
+    if fetched.temp.is_some() && url_scheme(source).is_some() {
+        let text = "Using manifest from HTTP URL in temporary directory";
+        let line = Line::new(Level::Info, text)
+            .with("manifest", fetched.manifest_path.display())
+            .with("url", &fetched.shown);
+        console.line(&line);
     }
-    std::path::absolute(source).map_err(CliError::usage)
+    Ok(fetched)
 }
 
-fn load(file: &Path, shown: &str, scope: &mut Scope) -> Result<Manifest, CliError> {
-    let text = files::read_to_string(file, MAX_MANIFEST_BYTES).map_err(CliError::usage)?;
-    manifest::load(&text, shown, None, &mut scope.env, &Cache::default()).map_err(CliError::usage)
+fn load(fetched: &Fetched, scope: &mut Scope) -> Result<Manifest, CliError> {
+    let text = files::read_to_string(&fetched.manifest_path, MAX_MANIFEST_BYTES)
+        .map_err(CliError::usage)?;
+    let programs = Cache::default();
+    manifest::load(&text, &fetched.shown, None, &mut scope.env, &programs).map_err(CliError::usage)
 }
 
 fn execute(

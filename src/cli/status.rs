@@ -2,7 +2,7 @@
 
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::model::resource::{File, Properties, Resource};
+use crate::model::resource::{Archive, File, Properties, Resource};
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
 use crate::resource::{self, Host};
@@ -43,6 +43,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
 
 fn inspect(type_name: TypeName, name: &str) -> Result<State, String> {
     let properties = match type_name {
+        TypeName::Archive => Properties::Archive(Archive::default()),
         TypeName::File => Properties::File(File::default()),
         other => return Err(format!("unsupported resource type {other}")),
     };

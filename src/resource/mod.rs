@@ -4,6 +4,7 @@
 //! No type knows whether a run is noop, who asked, or what other resources did; the engine does.
 //! The set of types is closed, so there is a `match` here and no registry.
 
+pub mod archive;
 pub mod exec;
 pub mod file;
 
@@ -13,7 +14,7 @@ use crate::model::resource::{FileEnsure, Properties, Resource};
 use crate::model::state::State;
 use crate::model::text::SplitError;
 use crate::system::files::FileError;
-use crate::system::{AccountError, Accounts, Clock, RunError, Runner};
+use crate::system::{AccountError, Accounts, Clock, RunError, Runner, UnpackError};
 
 /// What a type may reach: the machine, through its seams.
 #[derive(Clone, Copy)]
@@ -28,6 +29,7 @@ pub struct Host<'a> {
 /// How a type is done on this platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
+    ArchiveHttp,
     FilePosix,
     Exec(exec::Provider),
     /// The engine itself runs manifests.
@@ -38,6 +40,7 @@ impl Provider {
     /// Returns the name events show.
     pub fn name(self) -> &'static str {
         match self {
+            Self::ArchiveHttp => archive::PROVIDER,
             Self::FilePosix => "posix",
             Self::Exec(provider) => provider.name(),
             Self::Manifest => "ccmmanifest",
@@ -75,6 +78,12 @@ pub enum ResourceError {
     NoCommand,
     #[error("{0} exists as a directory; cannot manage it as a file")]
     IsDirectory(String),
+    #[error("download failed: {0}")]
+    Download(archive::DownloadError),
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    #[error("archive type not supported")]
+    ArchiveType,
     #[error("failed to reach desired state: {ensure}: {reason}")]
     NotReached { ensure: String, reason: String },
     #[error(transparent)]
@@ -113,6 +122,7 @@ impl Plan {
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    Archive(archive::Action),
     File(file::Action),
     /// Run the command.
     Run,
@@ -141,10 +151,12 @@ pub fn select_provider(resource: &Resource, host: Host<'_>) -> Result<Provider, 
             "" | "ccmmanifest" => Ok(Provider::Manifest),
             _ => Err(ProviderError::NotFound),
         },
-        Properties::Archive(_)
-        | Properties::Package(_)
-        | Properties::Scaffold(_)
-        | Properties::Service(_) => Err(ProviderError::NoneSuitable),
+        Properties::Archive(archive) => {
+            archive::check_provider(wanted, archive).map(|()| Provider::ArchiveHttp)
+        }
+        Properties::Package(_) | Properties::Scaffold(_) | Properties::Service(_) => {
+            Err(ProviderError::NoneSuitable)
+        }
     }
 }
 
@@ -160,6 +172,7 @@ pub fn inspect(
             exec::ask_guards(&mut state, exec, provider, host)?;
             Ok(state)
         }
+        (Properties::Archive(archive), _) => archive::inspect(resource, archive, host),
         _ => {
             let wanted = FileEnsure::parse(&resource.common.ensure);
             file::inspect(&resource.common.name, wanted, host)
@@ -175,6 +188,7 @@ pub fn plan(
     host: Host<'_>,
 ) -> Result<Plan, ResourceError> {
     match &resource.properties {
+        Properties::Archive(archive) => archive::plan(resource, archive, state, host),
         Properties::Exec(exec) => Ok(exec::plan(exec, state, refresh)),
         Properties::File(file) => file::plan(resource, file, state, host),
         _ => Ok(Plan::stable()),
@@ -193,6 +207,9 @@ pub fn change(
     let mut done = Done::default();
     for action in &plan.actions {
         match (action, &resource.properties, provider) {
+            (Action::Archive(action), Properties::Archive(archive), _) => {
+                archive::change(resource, archive, *action, host)?;
+            }
             (Action::File(action), Properties::File(file), _) => {
                 file::change(resource, file, state, action, host)?;
             }
@@ -225,6 +242,7 @@ pub fn verify(
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
     match &resource.properties {
+        Properties::Archive(archive) => archive::verify(resource, archive, host),
         Properties::Exec(exec) => exec::verify(resource, exec, done, host),
         Properties::File(file) => file::verify(resource, file, host),
         _ => Err(ResourceError::NoCommand),

@@ -3,6 +3,7 @@
 //!
 //! - [`runner`]: commands, with a clean environment, bounds and a timeout that really ends them
 //! - [`files`]: atomic, symlink-safe files and directories, and looking at them
+//! - [`unpack`]: archives into directories, whatever is in them
 //! - [`http`]: one bounded download
 //! - [`digest`]: the SHA-256 of bytes
 //! - [`users`]: names and ids of users and groups
@@ -22,6 +23,7 @@ pub mod files;
 pub mod http;
 pub mod locks;
 pub mod runner;
+pub mod unpack;
 pub mod users;
 
 pub use clock::{Clock, FixedClock, SystemClock};
@@ -30,6 +32,7 @@ pub use files::FileError;
 pub use http::HttpError;
 pub use locks::{FileLock, LockError};
 pub use runner::{Cancel, Command, Output, RunError, Runner, ScriptedRunner, SystemRunner};
+pub use unpack::UnpackError;
 pub use users::{AccountError, Accounts};
 
 /// Returns random bits. Without any to be had they are zero: nothing here guards a secret.
@@ -50,6 +53,8 @@ pub enum Error {
     File(#[from] FileError),
     #[error(transparent)]
     Http(#[from] HttpError),
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
     #[error(transparent)]
     Account(#[from] AccountError),
     #[error(transparent)]

@@ -21,7 +21,7 @@ fn root() -> &'static Path {
 }
 
 /// What each room may import beside `model`; faces may import anything and nobody imports a face.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("model", &[]),
     ("system", &[]),
     ("template", &[]),
@@ -34,9 +34,15 @@ const ARROWS: [(&str, &[&str]); 9] = [
         &["system", "template", "facts", "resource", "manifest"],
     ),
     (
-        "cli",
+        "agent",
         &[
             "system", "template", "facts", "hiera", "resource", "manifest", "engine",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "system", "template", "facts", "hiera", "resource", "manifest", "engine", "agent",
         ],
     ),
 ];

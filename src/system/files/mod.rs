@@ -94,7 +94,7 @@ impl FileError {
 }
 
 /// Returns a wrapper of system errors that names the action and the path.
-fn failed<E: Into<Cause>>(action: &'static str, path: &Path) -> impl Fn(E) -> FileError {
+pub(super) fn failed<E: Into<Cause>>(action: &'static str, path: &Path) -> impl Fn(E) -> FileError {
     move |cause| FileError::Os {
         action,
         path: path.to_owned(),

@@ -247,7 +247,7 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let at = |name: &str| room.path().join(name);
         std::fs::create_dir_all(at("out/sub")).unwrap();
-        std::fs::File::create(at("out/file")).unwrap();
+        File::create(at("out/file")).unwrap();
         std::fs::create_dir(at("in")).unwrap();
         symlink("../out/file", at("in/f")).unwrap();
         symlink("../out/sub", at("in/d")).unwrap();

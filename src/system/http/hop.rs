@@ -3,6 +3,7 @@
 //! Credentials live in the URL of the hop and are gone with it. Whatever the author gave for the
 //! first host goes to that host only; once a redirect has left it, nothing brings it back.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -82,10 +83,15 @@ impl Hop {
             // No certificate is ever seen: a machine without any can speak http.
             _ => rustls::RootCertStore::empty(),
         };
-        Client::builder()
+        let mut builder = Client::builder()
             .tls_backend_preconfigured(trust::config(trust)?)
             .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
+            .retry(reqwest::retry::never());
+        if is_loopback(&self.url) {
+            // This machine is never reached through another one, whatever the environment says.
+            builder = builder.no_proxy();
+        }
+        builder
             .build()
             .map_err(|err| HttpError::Trust(err.without_url().to_string()))
     }
@@ -123,6 +129,12 @@ impl Hop {
 
 fn is_http(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 /// Whether two URLs name the same server: host and port, or the same host's step up to https.
@@ -223,6 +235,19 @@ mod tests {
             ("https://", "redirected to something that is no URL"),
         ] {
             assert_eq!(follow("https://h/a", to), Err(reason.into()));
+        }
+    }
+
+    #[test]
+    fn this_machine_is_known_by_all_its_names() {
+        for (url, is_ours) in [
+            ("http://localhost/", true),
+            ("http://127.0.0.2:80/", true),
+            ("http://[::1]:80/", true),
+            ("http://10.0.0.1/", false),
+            ("http://localhost.example.net/", false),
+        ] {
+            assert_eq!(is_loopback(&Url::parse(url).unwrap()), is_ours, "{url}");
         }
     }
 
