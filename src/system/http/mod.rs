@@ -15,7 +15,7 @@ mod trust;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::error::Error as _;
+use std::error::Error;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -197,7 +197,9 @@ impl<'a> Transfer<'a> {
         let mut waits = BACKOFF.into_iter();
         loop {
             let left = self.time_left()?;
-            let sent = runtime.block_on(hop.request(&client, self.request, left).send());
+            // Built inside: its timer belongs to the runtime.
+            let sent =
+                runtime.block_on(async { hop.request(&client, self.request, left).send().await });
             let error = match sent {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
@@ -219,14 +221,12 @@ impl<'a> Transfer<'a> {
         into: &mut dyn Write,
     ) -> Result<Received, HttpError> {
         let limit = self.request.size_limit;
-        if response
-            .content_length()
-            .is_some_and(|length| length > limit)
-        {
-            return Err(HttpError::Body(body::too_large(limit)));
-        }
         let validators = Validators::of(response.headers());
         let is_encoded = hop.asked_for_gzip() && body::is_gzip(response.headers());
+        let announced = response.content_length().unwrap_or_default();
+        if announced > limit && !is_encoded {
+            return Err(HttpError::Body(body::too_large(limit)));
+        }
         let mut body = Body::new(into, limit, is_encoded);
         let failed = |err: io::Error| HttpError::Body(Cause::from(err).to_string());
         loop {
@@ -292,12 +292,13 @@ fn is_redirect(status: StatusCode) -> bool {
 /// Whether a failure may be gone at the next try: the connection could not be made, and not
 /// because of what the server showed of itself.
 fn is_passing(error: &reqwest::Error) -> bool {
-    let mut next = error.source();
-    let mut is_distrust = false;
-    while let Some(cause) = next {
-        let kind = cause.downcast_ref().map(io::Error::kind);
-        is_distrust |= kind == Some(io::ErrorKind::InvalidData);
-        next = cause.source();
-    }
-    error.is_connect() && !error.is_timeout() && !is_distrust
+    error.is_connect() && !error.is_timeout() && !is_distrust(error)
+}
+
+fn is_distrust(error: &(dyn Error + 'static)) -> bool {
+    // An error inside an I/O error is not its source, of all things.
+    let inside = error.downcast_ref().and_then(io::Error::get_ref);
+    error.is::<rustls::Error>()
+        || inside.is_some_and(|error| is_distrust(error))
+        || error.source().is_some_and(is_distrust)
 }

@@ -1,5 +1,8 @@
 //! A world of its own for every test: an empty directory, a cleared environment, the real program.
 
+pub mod http;
+pub mod pack;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
