@@ -441,7 +441,6 @@ fn https_trusts_whom_the_machine_trusts() {
     let mut env = TestEnv::new();
     let server = Server::start_tls(&env.path("ca.pem"), |_| Answer::ok(content()));
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), "");
-    env.write("stranger.pem", "");
     env.set("SSL_CERT_FILE", &env.at("ca.pem"));
     assert_eq!(converge(&env, &entry), "Would have downloaded");
 }
