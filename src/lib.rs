@@ -2,7 +2,7 @@
 //!
 //! The map, from the ground up; arrows only ever point upwards in this list:
 //! - [`model`]: messages, properties, states, events and values
-//! - [`system`]: processes, files, accounts, locks and time, each behind a small seam
+//! - [`system`]: processes, files, archives, HTTP, accounts, locks and time, each behind a small seam
 //! - [`template`]: expressions and template engines over one value type
 //! - [`facts`]: what the node is, gathered by section when asked
 //! - [`health`]: probes, nagios plugins and goss rules
@@ -10,8 +10,10 @@
 //! - [`resource`]: the types, each as inspect, plan and change
 //! - [`manifest`]: documents into ordered resources
 //! - [`engine`]: policy, sessions and the life of a resource
+//! - [`agent`]: where manifests come from
 //! - [`cli`]: the command line
 
+pub mod agent;
 pub mod cli;
 pub mod engine;
 pub mod facts;

@@ -1,15 +1,15 @@
 //! `ccm apply`: a manifest, run once.
 
-use std::path::PathBuf;
-
 use super::environment::{FactArgs, NatsArgs, environment};
 use super::output::{Console, Report, to_millis};
 use super::{CliError, Verdict, data};
-use crate::engine::{Engine, Level, Line, Machine, Mode, Scope, Session, directory_of};
+use crate::agent::sources::{self, Fetched, SourceError};
+use crate::engine::{Engine, Level, Line, Machine, Mode, Scope, Session, Sink as _};
 use crate::hiera::Layers;
 use crate::manifest::{self, Input, Manifest};
 use crate::model::event::TransactionEvent;
-use crate::model::{json, text, yaml};
+use crate::model::text::{self, url_scheme};
+use crate::model::{json, yaml};
 use crate::system::{Accounts, Clock, SystemClock, SystemRunner, files};
 use crate::template::Env;
 use crate::template::expr::Cache;
@@ -23,7 +23,8 @@ const SLOWEST: usize = 10;
 /// Applies a manifest
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The manifest, a YAML file
+    /// The manifest: a YAML file, a directory with a manifest.yaml, or a .tar.gz of one, also
+    /// from an http or https URL
     manifest: String,
 
     /// Says what would be done, changes nothing
@@ -94,7 +95,17 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
             "cannot set healthcheck only and noop mode at the same time",
         ));
     }
-    let Loaded { env, manifest } = load(&args.manifest, &args.inputs, console)?;
+    if args.json {
+        console.silence();
+    }
+    if args.render {
+        console.keep_stdout_free();
+    }
+    let Loaded {
+        env,
+        manifest,
+        fetched: _fetched,
+    } = load(&args.manifest, &args.inputs, console)?;
     let mode = Mode {
         noop: args.noop,
         health_check_only: args.monitor_only,
@@ -106,46 +117,65 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         console.print(&format!("{}\n", yaml::print(&document)));
         return Ok(Verdict::default());
     }
-    if args.json {
-        console.silence();
-    }
     execute(&args, &scope, &manifest, console)
 }
 
-fn local_file(source: &str) -> Result<PathBuf, CliError> {
-    if text::url_scheme(source).is_some_and(|(_, rest)| rest.starts_with("//")) {
-        return Err(CliError::usage(format!(
-            "unsupported manifest source: {source}"
-        )));
+/// Brings the manifest here. What is wrong with the source is the caller's; that a server does not
+/// give it is not.
+fn fetch(source: &str, console: &mut Console) -> Result<Fetched, CliError> {
+    let base = std::env::current_dir().map_err(CliError::failed)?;
+    let temporary = std::env::temp_dir();
+    let fetched =
+        sources::fetch(source, &base, &temporary, &SystemClock).map_err(|err| match err {
+            SourceError::Http(_) => CliError::failed(err),
+            _ => CliError::usage(err),
+        })?;
+    if fetched.temp.is_some() && url_scheme(source).is_some() {
+        let text = "Using manifest from HTTP URL in temporary directory";
+        let line = Line::new(Level::Info, text)
+            .with("manifest", fetched.manifest_path.display())
+            .with("url", &fetched.shown);
+        console.line(&line);
     }
-    std::path::absolute(source).map_err(CliError::usage)
+    Ok(fetched)
 }
 
 /// A manifest, and what its templates see.
 pub(super) struct Loaded {
     pub(super) env: Env,
     pub(super) manifest: Manifest,
+    /// Where it is; what was fetched goes when this goes.
+    pub(super) fetched: Fetched,
 }
 
 /// Reads a manifest with the facts, variables and extra data of this host.
-pub(super) fn load(source: &str, inputs: &Inputs, console: &Console) -> Result<Loaded, CliError> {
-    let file = local_file(source)?;
-    let mut env = environment(&directory_of(&file), !inputs.no_read_env, &inputs.facts)?;
-    let text = files::read_to_string(&file, MAX_MANIFEST_BYTES).map_err(CliError::usage)?;
+pub(super) fn load(
+    source: &str,
+    inputs: &Inputs,
+    console: &mut Console,
+) -> Result<Loaded, CliError> {
+    let fetched = fetch(source, console)?;
+    let mut env = environment(&fetched.directory, !inputs.no_read_env, &inputs.facts)?;
+    let text = files::read_to_string(&fetched.manifest_path, MAX_MANIFEST_BYTES)
+        .map_err(CliError::usage)?;
     let mut layers = Layers::default();
     if let Some(hiera) = &inputs.hiera {
         layers.source = data::resolve(hiera, &env.facts, console)?;
     }
     let input = Input {
         text: &text,
-        source,
+        source: &fetched.shown,
         layers,
     };
     let manifest = manifest::load(input, &mut env, &Cache::default()).map_err(CliError::usage)?;
     for warning in &manifest.warnings {
         console.log(&Line::new(Level::Warn, warning));
     }
-    Ok(Loaded { env, manifest })
+    Ok(Loaded {
+        env,
+        manifest,
+        fetched,
+    })
 }
 
 fn execute(

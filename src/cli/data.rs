@@ -1,12 +1,19 @@
 //! Data from outside a manifest: fetched, resolved and checked on its own.
 
+use std::path::Path;
+use std::time::Duration;
+
 use super::output::Console;
 use super::{CliError, environment};
 use crate::engine::{Level, Line};
-use crate::hiera::{self, DATA_KEY, Document, Source};
+use crate::hiera::{self, DATA_KEY, Document, HieraError, Source};
 use crate::model::Value;
-use crate::system::files::{self, FileError};
+use crate::system::http::{self, HttpError};
+use crate::system::{SystemClock, files};
 use crate::template::env::Facts;
+
+/// How long a server may take.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Resolves a source with its own hierarchy and validates it.
 pub(super) fn resolve(source: &str, facts: &Facts, console: &Console) -> Result<Value, CliError> {
@@ -47,24 +54,41 @@ pub(super) fn warn(document: &Document, console: &Console) {
 pub(super) fn fetch(source: &str) -> Result<Document, CliError> {
     let source: Source = source.parse().map_err(CliError::usage)?;
     let body = match &source {
-        Source::File(path) => {
-            let path = std::path::absolute(path).map_err(CliError::usage)?;
-            files::read(&path, environment::MAX_READ_BYTES).map_err(|err| match err {
-                err if is_missing(&err) => {
-                    CliError::failed(format!("file not found: {}", path.display()))
-                }
-                err => CliError::failed(err),
-            })?
-        }
-        Source::Http(_) | Source::Kv { .. } => {
-            return Err(CliError::failed(format!(
-                "{source} can not be read by this version: only files can"
-            )));
-        }
+        Source::File(path) => read_file(path),
+        Source::Http(url) => get(&source, url.reveal()),
+        Source::Kv { .. } => Err(HieraError::Fetch {
+            from: source.clone(),
+            cause: "nats context not set".into(),
+        }),
     };
-    source.read(&body, DATA_KEY).map_err(CliError::usage)
+    source
+        .read(&body.map_err(CliError::failed)?, DATA_KEY)
+        .map_err(CliError::usage)
 }
 
-fn is_missing(err: &FileError) -> bool {
-    err.is_not_found()
+fn read_file(path: &Path) -> Result<Vec<u8>, HieraError> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    files::read(&path, environment::MAX_READ_BYTES).map_err(|err| match err {
+        err if err.is_not_found() => HieraError::FileNotFound(path.clone()),
+        err => HieraError::Fetch {
+            from: Source::File(path.clone()),
+            cause: err.to_string(),
+        },
+    })
+}
+
+fn get(source: &Source, url: &str) -> Result<Vec<u8>, HieraError> {
+    let mut body = Vec::new();
+    let request = http::Request::new(url, TIME_LIMIT, environment::MAX_READ_BYTES);
+    match http::get(&request, &SystemClock, &mut body) {
+        Ok(_) => Ok(body),
+        Err(HttpError::Status { code, text }) => {
+            source.check_status(code, &format!("{code} {text}"))?;
+            Ok(body)
+        }
+        Err(err) => Err(HieraError::Fetch {
+            from: source.clone(),
+            cause: err.to_string(),
+        }),
+    }
 }

@@ -3,7 +3,7 @@
 use super::environment::{FactArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::model::resource::{File, Package, Properties, Resource, Scaffold, Service};
+use crate::model::resource::{Archive, File, Package, Properties, Resource, Scaffold, Service};
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
 use crate::resource::{self, Host, package, service};
@@ -75,6 +75,10 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
         TypeName::Service => {
             let service = Properties::Service(Service::default());
             checked(Resource::new(&args.name, "running", service))?
+        }
+        TypeName::Archive => {
+            let name = super::ensure::absolute(&args.name)?;
+            Resource::new(name, "present", Properties::Archive(Archive::default()))
         }
         other => return Err(format!("unsupported resource type {other}")),
     };

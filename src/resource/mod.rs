@@ -4,6 +4,7 @@
 //! No type knows whether a run is noop, who asked, or what other resources did; the engine does.
 //! The set of types is closed, so there is a `match` here and no registry.
 
+pub mod archive;
 pub mod exec;
 pub mod file;
 pub mod package;
@@ -16,7 +17,7 @@ use crate::model::resource::{FileEnsure, Properties, Resource};
 use crate::model::state::State;
 use crate::model::text::SplitError;
 use crate::system::files::FileError;
-use crate::system::{AccountError, Accounts, Clock, RunError, Runner};
+use crate::system::{AccountError, Accounts, Clock, RunError, Runner, UnpackError};
 use crate::template::Env;
 
 /// What a type may reach: the machine, through its seams.
@@ -38,6 +39,7 @@ pub struct Host<'a> {
 /// How a type is done on this platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Provider {
+    ArchiveHttp,
     FilePosix,
     Exec(exec::Provider),
     Choria,
@@ -51,6 +53,7 @@ impl Provider {
     /// Returns the name events show.
     pub fn name(&self) -> &str {
         match self {
+            Self::ArchiveHttp => archive::PROVIDER,
             Self::FilePosix => "posix",
             Self::Exec(provider) => provider.name(),
             Self::Choria => scaffold::PROVIDER,
@@ -95,6 +98,12 @@ pub enum ResourceError {
     Package(#[from] package::PackageError),
     #[error("{0} exists as a directory; cannot manage it as a file")]
     IsDirectory(String),
+    #[error("download failed: {0}")]
+    Download(archive::DownloadError),
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    #[error("archive type not supported")]
+    ArchiveType,
     #[error("failed to reach desired state: {ensure}: {reason}")]
     NotReached { ensure: String, reason: String },
     #[error(transparent)]
@@ -137,6 +146,7 @@ impl Plan {
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    Archive(archive::Action),
     File(file::Action),
     Scaffold(scaffold::Action),
     Package(package::Action),
@@ -174,7 +184,9 @@ pub fn select_provider(resource: &Resource, host: Host<'_>) -> Result<Provider, 
             _ => Err(ProviderError::NotFound),
         },
         Properties::Package(_) => package::Provider::select(wanted, host).map(Provider::Package),
-        Properties::Archive(_) => Err(ProviderError::NoneSuitable),
+        Properties::Archive(archive) => {
+            archive::check_provider(wanted, archive).map(|()| Provider::ArchiveHttp)
+        }
     }
 }
 
@@ -197,6 +209,7 @@ pub fn inspect(
         (Properties::Service(_), Provider::Service(provider)) => {
             Ok(service::inspect(resource, provider.get(), host)?)
         }
+        (Properties::Archive(archive), _) => archive::inspect(resource, archive, host),
         _ => {
             let wanted = FileEnsure::parse(&resource.common.ensure);
             file::inspect(&resource.common.name, wanted, host)
@@ -225,6 +238,7 @@ pub fn plan(
                 resource, service, provider, state, refresh, host,
             )?)
         }
+        (Properties::Archive(archive), _) => archive::plan(resource, archive, state, host),
         _ => Ok(Plan::stable()),
     }
 }
@@ -245,6 +259,9 @@ pub fn change(
     }
     for action in &plan.actions {
         match (action, &resource.properties, provider) {
+            (Action::Archive(action), Properties::Archive(archive), _) => {
+                archive::change(resource, archive, *action, host)?;
+            }
             (Action::File(action), Properties::File(file), _) => {
                 file::change(resource, file, state, action, host)?;
             }
@@ -301,6 +318,7 @@ pub fn verify(
         (Properties::Service(service), Provider::Service(provider)) => {
             service::verify(resource, service, provider.get(), host)
         }
+        (Properties::Archive(archive), _) => archive::verify(resource, archive, host),
         _ => Err(ResourceError::NoCommand),
     }
 }

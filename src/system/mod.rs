@@ -1,7 +1,10 @@
-//! The edge to the machine: the only room that starts processes and writes managed files.
+//! The edge to the machine: the only room that starts processes, writes managed files or speaks
+//! HTTP.
 //!
 //! - [`runner`]: commands, with a clean environment, bounds and a timeout that really ends them
 //! - [`files`]: atomic, symlink-safe files and directories, and looking at them
+//! - [`unpack`]: archives into directories, whatever is in them
+//! - [`http`]: one bounded download
 //! - [`digest`]: the SHA-256 of bytes
 //! - [`users`]: names and ids of users and groups
 //! - [`locks`]: one of us at a time, across processes
@@ -17,15 +20,19 @@ use rustix::io::Errno;
 pub mod clock;
 pub mod digest;
 pub mod files;
+pub mod http;
 pub mod locks;
 pub mod runner;
+pub mod unpack;
 pub mod users;
 
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use digest::{Digest, Digester};
 pub use files::FileError;
+pub use http::HttpError;
 pub use locks::{FileLock, LockError};
 pub use runner::{Cancel, Command, Output, RunError, Runner, ScriptedRunner, SystemRunner};
+pub use unpack::UnpackError;
 pub use users::{AccountError, Accounts};
 
 /// Returns random bits. Without any to be had they are zero: nothing here guards a secret.
@@ -44,6 +51,10 @@ pub enum Error {
     Run(#[from] RunError),
     #[error(transparent)]
     File(#[from] FileError),
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
     #[error(transparent)]
     Account(#[from] AccountError),
     #[error(transparent)]

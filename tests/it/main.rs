@@ -3,8 +3,9 @@
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
-//! - `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
+//! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
+//! - `http`: the client against servers that behave, misbehave and lie
 //! - `nested`: manifests that apply manifests
 //! - `package`: packages on any machine; `package_apt`, `package_dnf`, `package_cfengine`: with the
 //!   real package managers, in a system of their own
@@ -12,6 +13,7 @@
 //! - `schema`: schemas, types and real documents agree
 //! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several calls kept together
+//! - `sources`: manifests from directories, bundles and servers
 //! - `tidy`: rules about the source itself
 //! - `vectors`: recorded cases, shared with other implementations
 
@@ -26,11 +28,13 @@
 
 mod api;
 mod apply;
+mod archive;
 mod crash;
 mod data;
 mod exec;
 mod file;
 mod health;
+mod http;
 mod nested;
 mod package;
 mod package_apt;
@@ -41,6 +45,7 @@ mod scaffold;
 mod schema;
 mod service;
 mod session;
+mod sources;
 mod support;
 mod tidy;
 mod vectors;

@@ -21,7 +21,7 @@ fn root() -> &'static Path {
 }
 
 /// What each room may import beside `model`; faces may import anything and nobody imports a face.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("model", &[]),
     ("system", &[]),
     ("template", &[]),
@@ -37,9 +37,15 @@ const ARROWS: [(&str, &[&str]); 10] = [
         ],
     ),
     (
-        "cli",
+        "agent",
         &[
             "system", "template", "facts", "health", "hiera", "resource", "manifest", "engine",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "system", "template", "facts", "hiera", "resource", "manifest", "engine", "agent",
         ],
     ),
 ];

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{CliError, CommonArgs, absolute};
+use super::{CliError, CommonArgs, absolute, owners};
 use crate::model::resource::{File, Properties, Resource};
-use crate::system::{Accounts, files};
+use crate::system::files;
 
 /// The largest file whose content is taken with --content-file.
 const MAX_CONTENT_BYTES: u64 = 64 * 1024 * 1024;
@@ -58,7 +58,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn resource(self) -> Result<Resource, CliError> {
-        let (owner, group) = self.owners()?;
+        let (owner, group) = owners(self.owner.as_deref(), self.group.as_deref())?;
         let mode = self.mode.unwrap_or_else(|| match self.ensure.as_str() {
             "directory" => "0755".into(),
             _ => "0644".into(),
@@ -86,29 +86,6 @@ impl Args {
         let mut resource = Resource::new(name, self.ensure, Properties::File(file));
         self.common.fill(&mut resource);
         Ok(resource)
-    }
-
-    /// Takes `--owner user:group` and `--owner user --group group` alike.
-    fn owners(&self) -> Result<(String, String), CliError> {
-        let accounts = Accounts::default();
-        let (owner, joined_group) = match self.owner.as_deref().map(|text| text.split_once(':')) {
-            Some(Some((owner, group))) => (Some(owner), Some(group)),
-            Some(None) => (self.owner.as_deref(), None),
-            None => (None, None),
-        };
-        let group = match (joined_group, self.group.as_deref()) {
-            (Some(a), Some(b)) if a != b => {
-                return Err(CliError::usage(format!(
-                    "--owner names the group {a:?} and --group {b:?}"
-                )));
-            }
-            (joined, own) => joined.or(own),
-        };
-        let (uid, gid) = accounts.current();
-        Ok((
-            owner.map_or_else(|| accounts.user_name(uid).to_string(), Into::into),
-            group.map_or_else(|| accounts.group_name(gid).to_string(), Into::into),
-        ))
     }
 }
 

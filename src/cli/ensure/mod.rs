@@ -1,6 +1,7 @@
 //! `ccm ensure`: one resource, asked for on the command line or as a document.
 
 mod api;
+mod archive;
 mod exec;
 mod file;
 mod package;
@@ -80,6 +81,7 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Archive(archive::Args),
     File(file::Args),
     Exec(exec::Args),
     Scaffold(scaffold::Args),
@@ -154,6 +156,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     let Args { options, command } = args;
     let resource = match command {
         Command::Api(args) => return api::run(args, &options, console),
+        Command::Archive(args) => args.resource()?,
         Command::File(args) => args.resource()?,
         Command::Exec(args) => args.resource(),
         Command::Scaffold(args) => args.resource()?,
@@ -244,6 +247,29 @@ impl Options {
         };
         Ok(Scope::new(env, mode))
     }
+}
+
+/// Returns the owner and group that were given, else ours. Takes `user:group` and two texts alike.
+fn owners(owner: Option<&str>, group: Option<&str>) -> Result<(String, String), CliError> {
+    let (owner, joined_group) = match owner.map(|text| text.split_once(':')) {
+        Some(Some((owner, group))) => (Some(owner), Some(group)),
+        Some(None) => (owner, None),
+        None => (None, None),
+    };
+    let group = match (joined_group, group) {
+        (Some(a), Some(b)) if a != b => {
+            return Err(CliError::usage(format!(
+                "--owner names the group {a:?} and --group {b:?}"
+            )));
+        }
+        (joined, own) => joined.or(own),
+    };
+    let accounts = Accounts::default();
+    let (uid, gid) = accounts.current();
+    Ok((
+        owner.map_or_else(|| accounts.user_name(uid).to_string(), Into::into),
+        group.map_or_else(|| accounts.group_name(gid).to_string(), Into::into),
+    ))
 }
 
 /// Returns a path as the engine wants it: from the root, and clean.

@@ -107,6 +107,11 @@ pub fn list(path: &Path) -> Result<Vec<OsString>, FileError> {
     Ok(names)
 }
 
+/// Opens a regular file for reading. Links are followed.
+pub fn open(path: &Path) -> Result<File, FileError> {
+    Ok(open_regular(path)?.file)
+}
+
 /// Returns the digest of a regular file. Links are followed.
 pub fn sha256(path: &Path) -> Result<Digest, FileError> {
     open_regular(path)?.hash(path)

@@ -6,8 +6,8 @@
 //! and everything happens relative to that handle, so no one can swap a link in between.
 //! Directories on the way are followed as the author wrote them.
 //!
-//! Read next: `store` writes, `look` reads, `directory` and `remove` do what they are called,
-//! `note` keeps a few bytes with a file.
+//! Read next: `store` writes, `look` reads, `tree` writes much below one directory, `directory`,
+//! `private` and `remove` do what they are called, `note` keeps a few bytes with a file.
 //! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
 //! they are promised to users.
 
@@ -24,16 +24,22 @@ use super::Cause;
 mod directory;
 mod look;
 mod note;
+mod private;
 mod remove;
 mod store;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 pub use directory::{create_directory, create_private_dir};
-pub use look::{FileKind, Metadata, inspect, inspect_and_hash, list, read, read_to_string, sha256};
+pub use look::{
+    FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_to_string, sha256,
+};
 pub use note::{Note, note, set_note};
+pub use private::PrivateDir;
 pub use remove::{remove, remove_recursive};
-pub use store::{Content, Durability, store, store_with_note, write_private};
+pub use store::{Content, Durability, store, store_with, store_with_note, write_private};
+pub use tree::Tree;
 
 /// What went wrong with which path.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +58,10 @@ pub enum FileError {
     NoName(PathBuf),
     #[error("{} is a symlink; refusing to set attributes through it", .0.display())]
     Symlink(PathBuf),
+    #[error("{} is a symlink; refusing to write through it", .0.display())]
+    ThroughLink(PathBuf),
+    #[error("{} does not stay below its directory", .0.display())]
+    Leaves(PathBuf),
     #[error(
         "cannot remove {path}: directory is not empty, set 'force: true' to remove non-empty \
          directories: remove {path}: {cause}",
@@ -86,7 +96,7 @@ impl FileError {
 }
 
 /// Returns a wrapper of system errors that names the action and the path.
-fn failed<E: Into<Cause>>(action: &'static str, path: &Path) -> impl Fn(E) -> FileError {
+pub(super) fn failed<E: Into<Cause>>(action: &'static str, path: &Path) -> impl Fn(E) -> FileError {
     move |cause| FileError::Os {
         action,
         path: path.to_owned(),

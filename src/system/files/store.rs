@@ -54,7 +54,9 @@ pub fn store(
     attributes: &Attributes,
     durability: Durability,
 ) -> Result<(), FileError> {
-    write_in_place(target, content, attributes, durability, None)
+    store_with(target, attributes, durability, |file| {
+        write(target, content, file)
+    })
 }
 
 /// Writes a file as [`store`] does, with a note that it carries from its first instant; a file
@@ -66,19 +68,13 @@ pub fn store_with_note(
     durability: Durability,
     note: Note<'_>,
 ) -> Result<(), FileError> {
-    write_in_place(target, content, attributes, durability, Some(note))
+    store_with(target, attributes, durability, |file| {
+        write(target, content, file)?;
+        note.attach(file).map_err(failed("setxattr", target))
+    })
 }
 
-fn write_in_place(
-    target: &Path,
-    content: Content<'_>,
-    attributes: &Attributes,
-    durability: Durability,
-    note: Option<Note<'_>>,
-) -> Result<(), FileError> {
-    let place = Place::of(target)?;
-    let temporary = Temporary::create(&place)?;
-    let mut file = &temporary.file;
+fn write(target: &Path, content: Content<'_>, mut file: &File) -> Result<(), FileError> {
     match content {
         Content::Bytes(bytes) => file.write_all(bytes),
         Content::File(source) => {
@@ -86,28 +82,30 @@ fn write_in_place(
             std::io::copy(&mut source, &mut file).map(drop)
         }
     }
-    .map_err(failed("write", target))?;
-    let (uid, gid) = attributes.owner().map_err(place.failed("chown"))?;
-    if uid.is_some() || gid.is_some() {
-        rustix::fs::fchown(file, uid, gid).map_err(place.failed("chown"))?;
-    }
-    if let Some(mode) = attributes.mode_bits() {
-        rustix::fs::fchmod(file, mode).map_err(place.failed("chmod"))?;
-    }
-    if let Some(note) = note {
-        note.attach(file).map_err(place.failed("setxattr"))?;
-    }
-    if durability != Durability::Cached {
-        // The journal orders owner, mode and name among themselves; only the data must be told.
-        rustix::fs::fdatasync(file).map_err(place.failed("sync"))?;
-    }
-    temporary.rename()?;
-    if durability == Durability::Complete {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat(&place.directory, ".", flags, Mode::empty())
-            .and_then(rustix::fs::fsync)
-            .map_err(place.failed("sync the directory of"))?;
-    }
+    .map_err(failed("write", target))
+}
+
+/// Writes a file as [`store`] does, with content that `fill` brings piece by piece. If `fill`
+/// fails, nothing has changed.
+pub fn store_with<E: From<FileError>>(
+    target: &Path,
+    attributes: &Attributes,
+    durability: Durability,
+    fill: impl FnOnce(&File) -> Result<(), E>,
+) -> Result<(), E> {
+    store_at(&Place::of(target)?, attributes, durability, fill)
+}
+
+/// Writes a file at a place that is already open.
+pub(super) fn store_at<E: From<FileError>>(
+    place: &Place<'_>,
+    attributes: &Attributes,
+    durability: Durability,
+    fill: impl FnOnce(&File) -> Result<(), E>,
+) -> Result<(), E> {
+    let temporary = Temporary::create(place)?;
+    fill(&temporary.file)?;
+    temporary.complete(attributes, durability)?;
     Ok(())
 }
 
@@ -152,6 +150,31 @@ impl<'a> Temporary<'a> {
         Err(create(Errno::EXIST))
     }
 
+    /// Gets its owner and mode, and takes the place of the target.
+    fn complete(self, attributes: &Attributes, durability: Durability) -> Result<(), FileError> {
+        let (place, file) = (self.place, &self.file);
+        let (uid, gid) = attributes.owner().map_err(place.failed("chown"))?;
+        if uid.is_some() || gid.is_some() {
+            rustix::fs::fchown(file, uid, gid).map_err(place.failed("chown"))?;
+        }
+        if let Some(mode) = attributes.mode_bits() {
+            rustix::fs::fchmod(file, mode).map_err(place.failed("chmod"))?;
+        }
+        if durability != Durability::Cached {
+            // The journal orders owner, mode and name among themselves; only the data must be
+            // told.
+            rustix::fs::fdatasync(file).map_err(place.failed("sync"))?;
+        }
+        self.rename()?;
+        if durability == Durability::Complete {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::openat(&place.directory, ".", flags, Mode::empty())
+                .and_then(rustix::fs::fsync)
+                .map_err(place.failed("sync the directory of"))?;
+        }
+        Ok(())
+    }
+
     /// Takes the place of the target.
     fn rename(mut self) -> Result<(), FileError> {
         let Place {
@@ -174,7 +197,7 @@ impl Drop for Temporary<'_> {
 }
 
 /// Returns `<name>.<16 random digits>`, the name shortened if there is no room for both.
-fn temporary_name(name: &OsStr) -> Result<OsString, Errno> {
+pub(super) fn temporary_name(name: &OsStr) -> Result<OsString, Errno> {
     let mut random = [0; 8];
     getrandom(&mut random, GetRandomFlags::empty())?;
     let suffix = format!(".{:016x}", u64::from_ne_bytes(random));

@@ -1,0 +1,143 @@
+//! Where manifests come from: a file, a directory, a bundle on disk or on a server.
+//!
+//! A bundle is a compressed tar with a `manifest.yaml` and the files it needs. It is unpacked
+//! into a directory of its own that only we can enter and that goes when the run is over. What a
+//! manifest says is not read here.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::model::resource::ArchiveKind;
+use crate::model::secret::redact_url;
+use crate::model::text::url_scheme;
+use crate::system::files::{self, Attributes, Durability, FileKind, PrivateDir};
+use crate::system::http::{self, Request};
+use crate::system::unpack::{self, Limits, Rules};
+use crate::system::{Clock, FileError, HttpError, UnpackError};
+
+/// The name of a manifest in a directory or bundle.
+const MANIFEST: &str = "manifest.yaml";
+
+/// How long getting a bundle may take.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// How large a bundle may be.
+const SIZE_LIMIT: u64 = 256 << 20;
+
+/// Why there is no manifest. No text holds a password.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error("source is required")]
+    Empty,
+    #[error("unsupported manifest source: {0}")]
+    Unsupported(String),
+    #[error("manifest source {0} is not supported yet: it needs a NATS connection")]
+    ObjectStore(String),
+    #[error("{MANIFEST} not found in archive")]
+    NoManifest,
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// A manifest that can be read now.
+#[derive(Debug)]
+pub struct Fetched {
+    pub manifest_path: PathBuf,
+    /// Where its relative paths start.
+    pub directory: PathBuf,
+    /// The source as people may see it.
+    pub shown: String,
+    /// Holds what was unpacked; the manifest is gone with it.
+    pub temp: Option<PrivateDir>,
+}
+
+/// Brings the manifest of a source within reach. Relative paths start at `base`; bundles are
+/// unpacked below `temporary`.
+pub fn fetch(
+    source: &str,
+    base: &Path,
+    temporary: &Path,
+    clock: &dyn Clock,
+) -> Result<Fetched, SourceError> {
+    if source.is_empty() {
+        return Err(SourceError::Empty);
+    }
+    let shown = redact_url(source).into_owned();
+    match url_scheme(source).filter(|(_, rest)| rest.starts_with("//")) {
+        // Taken apart and put together it loses its `.` parts.
+        None => local(
+            &base.join(source).components().collect::<PathBuf>(),
+            shown,
+            temporary,
+        ),
+        Some((scheme, _)) => match scheme.to_ascii_lowercase().as_str() {
+            "http" | "https" => remote(source, shown, temporary, clock),
+            "obj" => Err(SourceError::ObjectStore(shown)),
+            _ => Err(SourceError::Unsupported(shown)),
+        },
+    }
+}
+
+fn local(path: &Path, shown: String, temporary: &Path) -> Result<Fetched, SourceError> {
+    let found = files::inspect(path, true)?;
+    let is_directory = found.is_some_and(|found| found.kind == FileKind::Directory);
+    let is_bundle = path.to_str().and_then(ArchiveKind::of) == Some(ArchiveKind::TarGz);
+    if is_bundle && !is_directory {
+        return unbundle(path, shown, PrivateDir::create(temporary, "manifest-")?);
+    }
+    let manifest_path = match is_directory {
+        true => path.join(MANIFEST),
+        false => path.to_owned(),
+    };
+    Ok(Fetched {
+        directory: parent(&manifest_path),
+        manifest_path,
+        shown,
+        temp: None,
+    })
+}
+
+fn remote(
+    url: &str,
+    shown: String,
+    temporary: &Path,
+    clock: &dyn Clock,
+) -> Result<Fetched, SourceError> {
+    let temp = PrivateDir::create(temporary, "manifest-")?;
+    let bundle = temp.path().join("download");
+    let request = Request::new(url, TIME_LIMIT, SIZE_LIMIT);
+    let attributes = Attributes::default();
+    files::store_with(&bundle, &attributes, Durability::Cached, |mut file| {
+        http::get(&request, clock, &mut file)
+            .map(drop)
+            .map_err(SourceError::from)
+    })?;
+    unbundle(&bundle, shown, temp)
+}
+
+/// Unpacks a bundle and finds the manifest in it: the first by that name, at any depth.
+fn unbundle(bundle: &Path, shown: String, temp: PrivateDir) -> Result<Fetched, SourceError> {
+    let directory = temp.path().join("bundle");
+    files::create_private_dir(&directory)?;
+    let kind = ArchiveKind::TarGz;
+    let unpacked = unpack::unpack(bundle, kind, &directory, Rules::Bundle, Limits::BUNDLE)?;
+    let manifest = unpacked
+        .iter()
+        .find(|path| path.file_name().is_some_and(|name| name == MANIFEST))
+        .ok_or(SourceError::NoManifest)?;
+    let manifest_path = directory.join(manifest);
+    Ok(Fetched {
+        directory: parent(&manifest_path),
+        manifest_path,
+        shown,
+        temp: Some(temp),
+    })
+}
+
+fn parent(file: &Path) -> PathBuf {
+    file.parent().unwrap_or(file).to_owned()
+}

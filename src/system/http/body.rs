@@ -1,0 +1,135 @@
+//! A body on its way through: decoded if it was compressed for the journey, counted, hashed,
+//! handed on. Ends it when it gets too long.
+
+use std::io::{self, Write};
+
+use flate2::write::MultiGzDecoder;
+use reqwest::header::{CONTENT_ENCODING, HeaderMap};
+
+use super::super::{Digest, Digester};
+
+/// Returns what is said of a body that is too long.
+pub(super) fn too_large(limit: u64) -> String {
+    format!("larger than {limit} bytes")
+}
+
+/// Whether a body was compressed for the journey.
+pub(super) fn is_gzip(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_ENCODING)
+        .is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"gzip"))
+}
+
+/// Takes a body as it comes.
+pub(super) enum Body<'a> {
+    Plain(Counted<'a>),
+    Gzip(Box<MultiGzDecoder<Counted<'a>>>),
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(into: &'a mut dyn Write, limit: u64, is_encoded: bool) -> Self {
+        let counted = Counted {
+            into,
+            limit,
+            size: 0,
+            digester: Digester::default(),
+        };
+        match is_encoded {
+            true => Self::Gzip(Box::new(MultiGzDecoder::new(counted))),
+            false => Self::Plain(counted),
+        }
+    }
+
+    pub(super) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(counted) => counted.write_all(bytes),
+            Self::Gzip(decoder) => decoder.write_all(bytes),
+        }
+    }
+
+    /// Returns the size and digest of what was handed on.
+    pub(super) fn finish(self) -> io::Result<(u64, Digest)> {
+        let counted = match self {
+            Self::Plain(counted) => counted,
+            Self::Gzip(decoder) => decoder.finish()?,
+        };
+        counted.into.flush()?;
+        Ok((counted.size, counted.digester.finish()))
+    }
+}
+
+/// Hands bytes on and keeps account of them.
+pub(super) struct Counted<'a> {
+    into: &'a mut dyn Write,
+    limit: u64,
+    size: u64,
+    digester: Digester,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let more = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let size = self.size.saturating_add(more);
+        if size > self.limit {
+            return Err(io::Error::other(too_large(self.limit)));
+        }
+        self.into.write_all(bytes)?;
+        self.digester.update(bytes);
+        self.size = size;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.into.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pass(body: &[u8], limit: u64, is_encoded: bool) -> Result<(Vec<u8>, Digest), String> {
+        let mut out = Vec::new();
+        let mut passing = Body::new(&mut out, limit, is_encoded);
+        let result = passing.write_all(body).and_then(|()| passing.finish());
+        let (size, digest) = result.map_err(|err| err.to_string())?;
+        assert_eq!(size, out.len() as u64);
+        Ok((out, digest))
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn a_body_may_fill_its_limit_and_no_more() {
+        assert_eq!(
+            pass(b"abc", 3, false),
+            Ok((b"abc".to_vec(), Digest::of(b"abc")))
+        );
+        assert_eq!(pass(b"abcd", 3, false), Err("larger than 3 bytes".into()));
+    }
+
+    #[test]
+    fn a_compressed_body_is_counted_and_hashed_as_what_it_stands_for() {
+        let text = vec![b'a'; 100_000];
+        let body = gzip(&text);
+        assert_eq!(
+            pass(&body, 100_000, true),
+            Ok((text.clone(), Digest::of(&text)))
+        );
+        let limit = u64::try_from(body.len()).unwrap();
+        assert_eq!(pass(&body, limit, true), Err(too_large(limit)));
+    }
+
+    #[test]
+    fn a_compressed_body_that_is_cut_or_no_gzip_is_an_error() {
+        let body = gzip(b"some text");
+        for cut in [1, 9, body.len() - 9, body.len() - 1] {
+            assert!(pass(&body[..cut], 100, true).is_err(), "{cut}");
+        }
+        assert!(pass(b"plain text, no gzip", 100, true).is_err());
+    }
+}

@@ -1,0 +1,326 @@
+//! Archives into directories: tar, compressed tar and zip, whatever is in them.
+//!
+//! An archive is hostile until shown otherwise. It is read twice through one open file. The first
+//! time every entry is only checked, to its last byte, so that an archive that would be refused
+//! leaves nothing behind; the second time it is written, by a [`Tree`] that can't leave its
+//! directory whatever the names say. Existing files and links are replaced, one by one and whole.
+//! Set-id bits and owners are not taken from an archive.
+//!
+//! Read next: `rules` decides what is acceptable, `tar` and `zip` turn bytes into entries.
+
+mod rules;
+mod tar;
+#[cfg(test)]
+mod tests;
+mod zip;
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::Cause;
+use super::files::{self, FileError, Tree, failed};
+use crate::model::resource::ArchiveKind;
+use rules::{Checked, Gate};
+
+pub use rules::{Limits, Refusal, Rules};
+
+/// Copied at once.
+const CHUNK: usize = 64 * 1024;
+
+/// How a gzip file begins.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Why an archive was not unpacked, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    #[error("refusing to unpack {}: entry {entry:?}: {refusal}", archive.display())]
+    Refused {
+        archive: PathBuf,
+        entry: String,
+        refusal: Refusal,
+    },
+    #[error("{}: entry {entry:?}: {refusal}", refusal.bundle_text())]
+    BadBundle { entry: String, refusal: Refusal },
+    #[error("unzip failed: {} is not in gzip format", .0.display())]
+    NotGzip(PathBuf),
+    #[error("could not read archive {}: {cause}", archive.display())]
+    Unreadable { archive: PathBuf, cause: Cause },
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Unpacks an archive into an existing directory and returns the files it held, in its order,
+/// relative to that directory.
+pub fn unpack(
+    archive: &Path,
+    kind: ArchiveKind,
+    into: &Path,
+    rules: Rules,
+    limits: Limits,
+) -> Result<Vec<PathBuf>, UnpackError> {
+    let source = Source::open(archive, kind)?;
+    let gate = || Gate::new(rules, limits, source.size);
+    source.each(&mut Pass::new(gate(), None))?;
+    let writer = Writer::new(Tree::open(into)?, rules);
+    let mut pass = Pass::new(gate(), Some(writer));
+    source.each(&mut pass)?;
+    match pass.writer {
+        Some(writer) => writer.finish(),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// One entry, as its format tells it.
+struct Entry<'a> {
+    name: &'a [u8],
+    kind: Kind<'a>,
+    mode: u32,
+    /// Since 1970.
+    modified: Option<Duration>,
+    /// As announced; content that ends before it is cut off.
+    size: Option<u64>,
+    content: &'a mut dyn Read,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind<'a> {
+    File,
+    Directory,
+    Symlink(&'a [u8]),
+    HardLink(&'a [u8]),
+    /// What is never unpacked, in words.
+    Other(&'static str),
+}
+
+/// Why a pass ended before the archive did.
+enum Stop {
+    /// The archive could not be read on.
+    Read(io::Error),
+    /// The entry it stopped at is not acceptable.
+    Refused(Refusal),
+    /// A file could not be written.
+    Write(FileError),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<FileError> for Stop {
+    fn from(error: FileError) -> Self {
+        Self::Write(error)
+    }
+}
+
+/// An archive, open.
+struct Source<'a> {
+    path: &'a Path,
+    kind: ArchiveKind,
+    file: File,
+    size: u64,
+}
+
+impl<'a> Source<'a> {
+    fn open(path: &'a Path, kind: ArchiveKind) -> Result<Self, UnpackError> {
+        let file = files::open(path)?;
+        let size = file.metadata().map_err(failed("stat", path))?.len();
+        if kind == ArchiveKind::TarGz {
+            let mut magic = Vec::new();
+            let mut start = (&file).take(2);
+            start
+                .read_to_end(&mut magic)
+                .map_err(failed("read", path))?;
+            if magic != GZIP_MAGIC {
+                return Err(UnpackError::NotGzip(path.to_owned()));
+            }
+        }
+        Ok(Self {
+            path,
+            kind,
+            file,
+            size,
+        })
+    }
+
+    /// Shows every entry to a pass, in the archive's order.
+    fn each(&self, pass: &mut Pass) -> Result<(), UnpackError> {
+        self.walk(pass).map_err(|stop| match stop {
+            Stop::Read(error) => UnpackError::Unreadable {
+                archive: self.path.to_owned(),
+                cause: error.into(),
+            },
+            Stop::Write(error) => error.into(),
+            Stop::Refused(refusal) => {
+                let entry = pass.entry.clone();
+                match pass.gate.rules() {
+                    Rules::Bundle => UnpackError::BadBundle { entry, refusal },
+                    Rules::Archive => UnpackError::Refused {
+                        archive: self.path.to_owned(),
+                        entry,
+                        refusal,
+                    },
+                }
+            }
+        })
+    }
+
+    fn walk(&self, pass: &mut Pass) -> Result<(), Stop> {
+        (&self.file).rewind()?;
+        let file = BufReader::with_capacity(CHUNK, &self.file);
+        match self.kind {
+            ArchiveKind::Zip => zip::each(file, pass),
+            ArchiveKind::Tar => tar::each(file, pass).map(drop),
+            ArchiveKind::TarGz => {
+                let decoder = flate2::bufread::MultiGzDecoder::new(file);
+                let mut rest = tar::each(decoder, pass)?;
+                // After the last entry comes the checksum of all before it.
+                copy(&mut pass.gate, &mut rest, |_| Ok(())).map(drop)
+            }
+        }
+    }
+}
+
+/// One time through an archive: to check it, or to write it too.
+struct Pass {
+    gate: Gate,
+    writer: Option<Writer>,
+    /// The entry that is being looked at, as people see it.
+    entry: String,
+}
+
+impl Pass {
+    fn new(gate: Gate, writer: Option<Writer>) -> Self {
+        Self {
+            gate,
+            writer,
+            entry: String::new(),
+        }
+    }
+
+    /// Takes an entry: checks it, reads it to its end and perhaps writes it.
+    fn take(&mut self, entry: Entry<'_>) -> Result<(), Stop> {
+        self.name(entry.name);
+        match (self.gate.admit(entry.name, entry.kind)?, &mut self.writer) {
+            (Checked::File(path), Some(writer)) => writer.file(path, entry, &mut self.gate),
+            (checked, Some(writer)) => {
+                writer.other(checked, entry.mode)?;
+                entry.read(&mut self.gate, |_| Ok(()))
+            }
+            (_, None) => entry.read(&mut self.gate, |_| Ok(())),
+        }
+    }
+
+    /// Notes which entry is looked at, in case it is refused.
+    fn name(&mut self, name: &[u8]) {
+        self.entry.clear();
+        let text = String::from_utf8_lossy(name);
+        self.entry.extend(text.chars().take(256));
+    }
+}
+
+impl Entry<'_> {
+    /// Reads the content to its end and hands it on.
+    fn read(
+        self,
+        gate: &mut Gate,
+        write: impl FnMut(&[u8]) -> Result<(), FileError>,
+    ) -> Result<(), Stop> {
+        let length = copy(gate, self.content, write)?;
+        match self.size {
+            Some(size) if size != length => Err(io::Error::from(io::ErrorKind::UnexpectedEof))?,
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads to the end, within the limits, and returns how much that was.
+fn copy(
+    gate: &mut Gate,
+    content: &mut dyn Read,
+    mut write: impl FnMut(&[u8]) -> Result<(), FileError>,
+) -> Result<u64, Stop> {
+    let mut buffer = vec![0; CHUNK];
+    let mut length = 0;
+    loop {
+        let count = match content.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            count => count?,
+        };
+        let chunk = buffer.get(..count).unwrap_or_default();
+        if chunk.is_empty() {
+            return Ok(length);
+        }
+        length += gate.count(chunk.len())?;
+        write(chunk)?;
+    }
+}
+
+/// Writes what was found acceptable.
+struct Writer {
+    tree: Tree,
+    rules: Rules,
+    /// Directories get their permissions in the end: they may forbid to write in them.
+    modes: Vec<(PathBuf, u32)>,
+    files: Vec<PathBuf>,
+}
+
+impl Writer {
+    fn new(tree: Tree, rules: Rules) -> Self {
+        Self {
+            tree,
+            rules,
+            modes: Vec::new(),
+            files: Vec::new(),
+        }
+    }
+
+    fn file(&mut self, path: PathBuf, entry: Entry<'_>, gate: &mut Gate) -> Result<(), Stop> {
+        let modified = entry
+            .modified
+            .and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+        let mode = self.rules.mode(entry.mode, 0o600);
+        self.tree.file(&path, mode, |mut file| {
+            entry.read(gate, |bytes| {
+                file.write_all(bytes).map_err(failed("write", &path))
+            })?;
+            if let Some(time) = modified {
+                file.set_modified(time)
+                    .map_err(failed("set the time of", &path))?;
+            }
+            Ok::<(), Stop>(())
+        })?;
+        self.files.push(path);
+        Ok(())
+    }
+
+    fn other(&mut self, checked: Checked, mode: u32) -> Result<(), FileError> {
+        match checked {
+            Checked::Directory(path) => {
+                self.tree.directory(&path)?;
+                self.modes.push((path, self.rules.mode(mode, 0o700)));
+                Ok(())
+            }
+            Checked::Symlink(path, text) => self.tree.symlink(&path, &text),
+            Checked::HardLink(path, existing) => self.tree.hard_link(&path, &existing),
+            Checked::File(_) | Checked::Root => Ok(()),
+        }
+    }
+
+    fn finish(mut self) -> Result<Vec<PathBuf>, UnpackError> {
+        // From the inside out: the outer ones may forbid to enter.
+        for (path, mode) in self.modes.iter().rev() {
+            self.tree.set_directory_mode(path, *mode)?;
+        }
+        Ok(self.files)
+    }
+}

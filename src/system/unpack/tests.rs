@@ -1,0 +1,574 @@
+//! Archives, good and hostile, built here and unpacked beside a directory that must stay as it is.
+
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+
+use ::tar::{Builder, EntryType, Header};
+use ::zip::write::SimpleFileOptions;
+use ::zip::{CompressionMethod, ZipWriter};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use proptest::prelude::*;
+
+use super::*;
+
+/// A directory to unpack into, one outside of it, and an archive.
+struct Room(tempfile::TempDir);
+
+impl Room {
+    fn new() -> Self {
+        let room = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir(room.at("in")).unwrap();
+        std::fs::create_dir(room.at("out")).unwrap();
+        room
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.at(name)).unwrap()
+    }
+
+    fn mode(&self, name: &str) -> u32 {
+        self.at(name).symlink_metadata().unwrap().mode() & 0o7777
+    }
+
+    fn unpack_as(
+        &self,
+        bytes: &[u8],
+        kind: ArchiveKind,
+        rules: Rules,
+        limits: Limits,
+    ) -> Result<Vec<PathBuf>, String> {
+        let archive = self.at("archive");
+        File::create(&archive).unwrap().write_all(bytes).unwrap();
+        unpack(&archive, kind, &self.at("in"), rules, limits)
+            .map_err(|err| err.to_string().replace(&archive.display().to_string(), "A"))
+    }
+
+    fn unpack(&self, bytes: &[u8], kind: ArchiveKind) -> Result<Vec<PathBuf>, String> {
+        self.unpack_as(bytes, kind, Rules::Archive, Limits::ARCHIVE)
+    }
+
+    /// Checks that nothing was written, inside or outside.
+    fn assert_untouched(&self) {
+        assert_eq!(files::list(&self.at("in")).unwrap().len(), 0);
+        assert_eq!(files::list(&self.at("out")).unwrap().len(), 0);
+        let names = files::list(self.0.path()).unwrap();
+        assert_eq!(names, ["archive", "in", "out"]);
+    }
+}
+
+type Item<'a> = (EntryType, &'a str, &'a str);
+
+const FILE: EntryType = EntryType::Regular;
+const DIR: EntryType = EntryType::Directory;
+const SOFT: EntryType = EntryType::Symlink;
+const HARD: EntryType = EntryType::Link;
+
+fn header(kind: EntryType, name: &[u8], mode: u32, size: usize) -> Header {
+    let mut header = Header::new_gnu();
+    // By hand: the library refuses to write most of what a hostile archive holds.
+    header.as_old_mut().name[..name.len()].copy_from_slice(name);
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_mtime(1_000_000_000);
+    header.set_uid(4321);
+    header.set_gid(4321);
+    header.set_size(size as u64);
+    header
+}
+
+/// Returns a tar of these; the text is a file's content or a link's.
+fn tar_of(items: &[Item<'_>]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for (kind, name, text) in items {
+        let content = if *kind == FILE { text } else { "" };
+        let mut header = header(*kind, name.as_bytes(), 0o6754, content.len());
+        if matches!(*kind, SOFT | HARD) {
+            header.as_old_mut().linkname[..text.len()].copy_from_slice(text.as_bytes());
+        }
+        header.set_cksum();
+        builder.append(&header, content.as_bytes()).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zip_of(items: &[Item<'_>]) -> Vec<u8> {
+    let mut writer = ZipWriter::new(io::Cursor::new(Vec::new()));
+    for (kind, name, text) in items {
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Deflated)
+            .unix_permissions(0o6754);
+        match *kind {
+            SOFT => writer.add_symlink(*name, *text, options).unwrap(),
+            DIR => writer.add_directory(*name, options).unwrap(),
+            _ => {
+                writer.start_file(*name, options).unwrap();
+                writer.write_all(text.as_bytes()).unwrap();
+            }
+        }
+    }
+    writer.finish().unwrap().into_inner()
+}
+
+fn all_kinds(items: &[Item<'_>]) -> [(Vec<u8>, ArchiveKind); 3] {
+    let tar = tar_of(items);
+    let compressed = gzip(&tar);
+    [
+        (tar, ArchiveKind::Tar),
+        (compressed, ArchiveKind::TarGz),
+        (zip_of(items), ArchiveKind::Zip),
+    ]
+}
+
+#[test]
+fn every_format_brings_files_directories_and_links_in_order() {
+    let items = [
+        (DIR, "app/", ""),
+        (FILE, "app/bin/run", "#!"),
+        (SOFT, "app/current", "bin/run"),
+        (FILE, "./read me", ""),
+    ];
+    for (bytes, kind) in all_kinds(&items) {
+        let room = Room::new();
+        let files = room.unpack(&bytes, kind).unwrap();
+        let expected: [PathBuf; 2] = ["app/bin/run".into(), "read me".into()];
+        assert_eq!(files, expected, "{kind}");
+        assert_eq!(room.read("in/app/current"), "#!");
+        // As the umask lets it, like the directories of this room.
+        assert_eq!(room.mode("in/app/bin"), 0o755 & room.mode("out"));
+    }
+}
+
+#[test]
+fn modes_are_kept_without_the_bits_that_lend_power() {
+    let items = [(DIR, "dir/", ""), (FILE, "dir/file", "x")];
+    for (bytes, kind) in all_kinds(&items) {
+        let room = Room::new();
+        room.unpack(&bytes, kind).unwrap();
+        assert_eq!(room.mode("in/dir"), 0o754, "{kind}");
+        assert_eq!(room.mode("in/dir/file"), 0o754, "{kind}");
+    }
+}
+
+#[test]
+fn owners_stay_behind_and_times_come_along() {
+    let room = Room::new();
+    room.unpack(&tar_of(&[(FILE, "file", "x")]), ArchiveKind::Tar)
+        .unwrap();
+    let found = room.at("in/file").metadata().unwrap();
+    assert_eq!(found.uid(), room.at("in").metadata().unwrap().uid());
+    assert_eq!(found.mtime(), 1_000_000_000);
+}
+
+#[test]
+fn unpacking_again_replaces_what_is_there() {
+    for (bytes, kind) in all_kinds(&[(FILE, "d/file", "new"), (FILE, "d/link", "new")]) {
+        let room = Room::new();
+        std::fs::create_dir(room.at("in/d")).unwrap();
+        File::create(room.at("in/d/file")).unwrap();
+        File::create(room.at("out/victim")).unwrap();
+        symlink("../../out/victim", room.at("in/d/link")).unwrap();
+        room.unpack(&bytes, kind).unwrap();
+        room.unpack(&bytes, kind).unwrap();
+        assert_eq!(room.read("in/d/file"), "new");
+        assert_eq!(room.read("in/d/link"), "new");
+        assert_eq!(room.read("out/victim"), "");
+    }
+}
+
+#[test]
+fn a_hard_link_is_a_second_name() {
+    let room = Room::new();
+    let bytes = tar_of(&[(FILE, "d/a", "x"), (HARD, "e/b", "d/a")]);
+    room.unpack(&bytes, ArchiveKind::Tar).unwrap();
+    assert_eq!(room.at("in/e/b").metadata().unwrap().nlink(), 2);
+}
+
+#[test]
+fn a_directory_that_forbids_writing_gets_its_files_first() {
+    let mut builder = Builder::new(Vec::new());
+    for (kind, name, mode) in [(DIR, "d/", 0o555), (FILE, "d/f", 0o444)] {
+        let mut header = header(kind, name.as_bytes(), mode, 0);
+        header.set_cksum();
+        builder.append(&header, io::empty()).unwrap();
+    }
+    let room = Room::new();
+    room.unpack(&builder.into_inner().unwrap(), ArchiveKind::Tar)
+        .unwrap();
+    assert_eq!(room.mode("in/d"), 0o555);
+    assert_eq!(room.mode("in/d/f"), 0o444);
+}
+
+#[test]
+fn a_hostile_entry_is_named_and_nothing_at_all_is_written() {
+    let good = (FILE, "good", "x");
+    for (items, entry, reason) in [
+        (
+            vec![(FILE, "../out/x", "x")],
+            "../out/x",
+            "its path leaves the directory",
+        ),
+        (
+            vec![(FILE, "a/../../out/x", "x")],
+            "a/../../out/x",
+            "its path leaves the directory",
+        ),
+        (
+            vec![(FILE, "/out/x", "x")],
+            "/out/x",
+            "its path is absolute",
+        ),
+        (
+            vec![(DIR, "../out/x/", "")],
+            "../out/x/",
+            "its path leaves the directory",
+        ),
+        (
+            vec![(SOFT, "link", "/etc/passwd")],
+            "link",
+            "the link leads out of the directory",
+        ),
+        (
+            vec![(SOFT, "link", "../out")],
+            "link",
+            "the link leads out of the directory",
+        ),
+        (
+            vec![(SOFT, "a", "."), (SOFT, "b", "a/..")],
+            "b",
+            "the link leads out of the directory",
+        ),
+        (
+            vec![(SOFT, "link", "d"), (FILE, "link/x", "x")],
+            "link/x",
+            "it is behind a link",
+        ),
+        (
+            vec![(FILE, "file", ""), (FILE, "file/x", "x")],
+            "file/x",
+            "it is below a file",
+        ),
+    ] {
+        for (bytes, kind) in all_kinds(&[&[good], items.as_slice()].concat()) {
+            let room = Room::new();
+            let error = room.unpack(&bytes, kind).unwrap_err();
+            let expected = format!("refusing to unpack A: entry {entry:?}: {reason}");
+            assert_eq!(error, expected, "{kind}");
+            room.assert_untouched();
+        }
+    }
+}
+
+#[test]
+fn what_only_tar_can_hold_is_refused_too() {
+    for (items, reason) in [
+        (
+            vec![(HARD, "h", "../out/x")],
+            "the link leads out of the directory",
+        ),
+        (
+            vec![(HARD, "h", "/etc/passwd")],
+            "the link leads out of the directory",
+        ),
+        (
+            vec![(HARD, "h", "missing")],
+            "the link leads to no file before it",
+        ),
+        (
+            vec![(SOFT, "s", "x"), (HARD, "h", "s")],
+            "the link leads to no file before it",
+        ),
+        (
+            vec![(EntryType::Char, "h", "")],
+            "a device is not supported",
+        ),
+        (
+            vec![(EntryType::Block, "h", "")],
+            "a device is not supported",
+        ),
+        (vec![(EntryType::Fifo, "h", "")], "a pipe is not supported"),
+        (
+            vec![(EntryType::GNUSparse, "h", "")],
+            "a sparse file is not supported",
+        ),
+        (
+            vec![(EntryType::new(b'Z'), "h", "")],
+            "an entry of an unknown kind is not supported",
+        ),
+        (
+            vec![(FILE, "h/x", "x"), (SOFT, "h", "x")],
+            "it takes the place of a directory",
+        ),
+    ] {
+        let room = Room::new();
+        let error = room.unpack(&tar_of(&items), ArchiveKind::Tar).unwrap_err();
+        assert_eq!(
+            error,
+            format!("refusing to unpack A: entry \"h\": {reason}")
+        );
+        room.assert_untouched();
+    }
+}
+
+#[test]
+fn a_link_on_disk_is_not_written_through() {
+    let room = Room::new();
+    symlink("../out", room.at("in/link")).unwrap();
+    let bytes = tar_of(&[(FILE, "link/x", "x")]);
+    let error = room.unpack(&bytes, ArchiveKind::Tar).unwrap_err();
+    assert!(
+        error.ends_with("in/link is a symlink; refusing to write through it"),
+        "{error}"
+    );
+    assert_eq!(files::list(&room.at("out")).unwrap().len(), 0);
+}
+
+#[test]
+fn an_archive_that_is_cut_off_leaves_nothing() {
+    for (bytes, kind) in all_kinds(&[(FILE, "a", "x"), (FILE, "b", &"y".repeat(2000))]) {
+        for keep in [bytes.len() / 3, bytes.len() / 2] {
+            let room = Room::new();
+            room.unpack(&bytes[..keep], kind).unwrap_err();
+            room.assert_untouched();
+        }
+    }
+    // The checksum of a compressed tar is behind its last entry.
+    let bytes = gzip(&tar_of(&[(FILE, "a", "x")]));
+    let room = Room::new();
+    room.unpack(&bytes[..bytes.len() - 4], ArchiveKind::TarGz)
+        .unwrap_err();
+    room.assert_untouched();
+}
+
+#[test]
+fn damage_inside_a_zip_is_found_before_anything_is_written() {
+    let mut writer = ZipWriter::new(io::Cursor::new(Vec::new()));
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    for name in ["good", "bad"] {
+        writer.start_file(name, options).unwrap();
+        writer.write_all(b"some content").unwrap();
+    }
+    let mut bytes = writer.finish().unwrap().into_inner();
+    let at = bytes.windows(12).rposition(|part| part == b"some content");
+    bytes[at.unwrap()] ^= 1;
+    let room = Room::new();
+    let error = room.unpack(&bytes, ArchiveKind::Zip).unwrap_err();
+    assert!(error.starts_with("could not read archive A: "), "{error}");
+    room.assert_untouched();
+}
+
+#[test]
+fn what_is_no_archive_says_so() {
+    let room = Room::new();
+    for (kind, reason) in [
+        (ArchiveKind::TarGz, "unzip failed: A is not in gzip format"),
+        (ArchiveKind::Tar, "could not read archive A: "),
+        (ArchiveKind::Zip, "could not read archive A: "),
+    ] {
+        let page = "<html>not found</html>".repeat(100);
+        let error = room.unpack(page.as_bytes(), kind).unwrap_err();
+        assert!(error.starts_with(reason), "{error}");
+        room.assert_untouched();
+    }
+}
+
+#[test]
+fn bombs_are_refused_by_size_and_by_ratio() {
+    let limits = Limits {
+        entries: 3,
+        bytes: 1_000_000,
+        ratio: 50,
+        free_bytes: 10_000,
+    };
+    let zeros = "\0".repeat(500_000);
+    let random: String = (0..40_000_u64)
+        .map(|n| char::from(b'!' + (n * n * 31 % 89) as u8))
+        .collect();
+    for (content, count, reason) in [
+        (
+            zeros.as_str(),
+            1,
+            "the archive unpacks to more than 50 times its size",
+        ),
+        (&random, 26, "the archive holds more than 3 entries"),
+    ] {
+        let names: Vec<String> = (0..count).map(|n| format!("f{n}")).collect();
+        let items: Vec<Item<'_>> = names.iter().map(|name| (FILE, &**name, content)).collect();
+        let (tar, zip) = (gzip(&tar_of(&items)), zip_of(&items));
+        for (bytes, kind) in [(tar, ArchiveKind::TarGz), (zip, ArchiveKind::Zip)] {
+            let room = Room::new();
+            let error = room
+                .unpack_as(&bytes, kind, Rules::Archive, limits)
+                .unwrap_err();
+            assert!(error.ends_with(reason), "{error}");
+            room.assert_untouched();
+        }
+    }
+    let room = Room::new();
+    let bytes = tar_of(&[(FILE, "f", &"x".repeat(1_000_001))]);
+    let error = room.unpack_as(&bytes, ArchiveKind::Tar, Rules::Archive, limits);
+    assert_eq!(
+        error.unwrap_err(),
+        "refusing to unpack A: entry \"f\": the archive holds more than 1000000 bytes"
+    );
+    room.assert_untouched();
+}
+
+#[test]
+fn long_names_of_both_sorts_are_read() {
+    let long = format!("{}/{}", "d".repeat(120), "f".repeat(120));
+    let mut gnu = Builder::new(Vec::new());
+    let mut plain = Header::new_gnu();
+    plain.set_size(1);
+    plain.set_mode(0o644);
+    gnu.append_data(&mut plain, &long, &b"x"[..]).unwrap();
+    let mut pax = Builder::new(Vec::new());
+    pax.append_pax_extensions([("path", long.as_bytes())])
+        .unwrap();
+    let mut short = header(FILE, b"short", 0o644, 1);
+    short.set_cksum();
+    pax.append(&short, &b"x"[..]).unwrap();
+    for builder in [gnu, pax] {
+        let room = Room::new();
+        let files = room.unpack(&builder.into_inner().unwrap(), ArchiveKind::Tar);
+        assert_eq!(files, Ok(vec![PathBuf::from(&long)]));
+    }
+}
+
+#[test]
+fn a_long_name_is_judged_like_a_short_one() {
+    let mut pax = Builder::new(Vec::new());
+    pax.append_pax_extensions([("path", &b"../out/x"[..])])
+        .unwrap();
+    let mut short = header(FILE, b"short", 0o644, 1);
+    short.set_cksum();
+    pax.append(&short, &b"x"[..]).unwrap();
+    let room = Room::new();
+    let error = room.unpack(&pax.into_inner().unwrap(), ArchiveKind::Tar);
+    let expected = "refusing to unpack A: entry \"../out/x\": its path leaves the directory";
+    assert_eq!(error, Err(expected.into()));
+    room.assert_untouched();
+}
+
+#[test]
+fn a_name_of_megabytes_or_a_second_size_is_refused() {
+    let mut long = header(EntryType::GNULongName, b"note", 0, 2 << 20);
+    long.set_cksum();
+    let mut builder = Builder::new(Vec::new());
+    builder
+        .append(&long, vec![b'n'; 2 << 20].as_slice())
+        .unwrap();
+    let mut sized = Builder::new(Vec::new());
+    sized
+        .append_pax_extensions([("size", &b"512"[..])])
+        .unwrap();
+    let mut file = header(FILE, b"note", 0o644, 1);
+    file.set_cksum();
+    sized.append(&file, &b"x"[..]).unwrap();
+    for (builder, reason) in [
+        (builder, "its name is too long"),
+        (sized, "a size outside of the header is not supported"),
+    ] {
+        let room = Room::new();
+        let error = room.unpack(&builder.into_inner().unwrap(), ArchiveKind::Tar);
+        let expected = format!("refusing to unpack A: entry \"note\": {reason}");
+        assert_eq!(error, Err(expected));
+        room.assert_untouched();
+    }
+}
+
+#[test]
+fn the_root_of_an_archive_leaves_the_directory_as_it_is() {
+    let room = Room::new();
+    let before = room.mode("in");
+    room.unpack(
+        &tar_of(&[(DIR, "./", ""), (FILE, "./f", "")]),
+        ArchiveKind::Tar,
+    )
+    .unwrap();
+    assert_eq!(room.mode("in"), before);
+}
+
+#[test]
+fn a_bundle_is_refused_in_upstreams_words() {
+    for (item, text) in [
+        (
+            (SOFT, "x", "f"),
+            "only regular files and directories are supported: entry \"x\": a symbolic link is not supported",
+        ),
+        (
+            (HARD, "x", "f"),
+            "only regular files and directories are supported: entry \"x\": a hard link is not supported",
+        ),
+        (
+            (EntryType::Fifo, "x", ""),
+            "only regular files and directories are supported: entry \"x\": a pipe is not supported",
+        ),
+        (
+            (FILE, "a/../x", ""),
+            "invalid tar file detected: entry \"a/../x\": its path leaves the directory",
+        ),
+        (
+            (FILE, "/x", ""),
+            "invalid tar file detected: entry \"/x\": its path is absolute",
+        ),
+    ] {
+        let room = Room::new();
+        let bytes = gzip(&tar_of(&[(FILE, "f", ""), item]));
+        let error = room.unpack_as(&bytes, ArchiveKind::TarGz, Rules::Bundle, Limits::BUNDLE);
+        assert_eq!(error, Err(text.into()));
+        room.assert_untouched();
+    }
+}
+
+#[test]
+fn a_bundle_can_always_be_read_by_us() {
+    let mut builder = Builder::new(Vec::new());
+    for (kind, name) in [(DIR, "d/"), (FILE, "d/f")] {
+        let mut header = header(kind, name.as_bytes(), 0, 0);
+        header.set_cksum();
+        builder.append(&header, io::empty()).unwrap();
+    }
+    let room = Room::new();
+    let bytes = builder.into_inner().unwrap();
+    room.unpack_as(&bytes, ArchiveKind::Tar, Rules::Bundle, Limits::BUNDLE)
+        .unwrap();
+    assert_eq!(room.mode("in/d"), 0o700);
+    assert_eq!(room.mode("in/d/f"), 0o600);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_damaged_archive_never_reaches_outside(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        which in 0..3_usize,
+    ) {
+        let items = [
+            (DIR, "d/", ""),
+            (FILE, "d/file", "some text"),
+            (SOFT, "d/link", "file"),
+        ];
+        let [first, second, third] = all_kinds(&items);
+        let (mut bytes, kind) = [first, second, third].into_iter().nth(which).unwrap();
+        for (index, byte) in changes {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let room = Room::new();
+        let _ = room.unpack(&bytes, kind);
+        prop_assert_eq!(files::list(&room.at("out")).unwrap().len(), 0);
+        prop_assert_eq!(files::list(room.0.path()).unwrap().len(), 3);
+    }
+}

@@ -1,0 +1,310 @@
+//! The HTTP client against servers that behave, misbehave and lie.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ccm::model::secret::Secret;
+use ccm::system::http::{self, Reply, Request, Validators};
+use ccm::system::{Digest, FixedClock, SystemClock};
+
+use crate::support::http::{Answer, Server};
+use crate::support::{TestEnv, pack};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn request(url: &str) -> Request<'_> {
+    Request::new(url, LIMIT, 1_000_000)
+}
+
+/// Returns the body, or why there is none.
+fn body(request: &Request<'_>) -> Result<String, String> {
+    let mut body = Vec::new();
+    match http::get(request, &SystemClock, &mut body) {
+        Ok(Reply::Complete(received)) => {
+            assert_eq!(received.digest, Digest::of(&body));
+            assert_eq!(received.size, u64::try_from(body.len()).unwrap());
+            Ok(String::from_utf8(body).unwrap())
+        }
+        Ok(Reply::NotModified) => Err("not modified".into()),
+        Err(err) => Err(err.to_string()),
+    }
+}
+
+fn get(url: &str) -> Result<String, String> {
+    body(&request(url))
+}
+
+#[test]
+fn a_body_arrives_whole_with_its_digest() {
+    let text = "body ".repeat(50_000);
+    let server = Server::serving(text.clone());
+    assert_eq!(get(&server.url("/x")), Ok(text));
+    let asks = server.asks();
+    assert_eq!(asks.len(), 1);
+    assert_eq!(asks[0].header("Authorization"), None);
+    assert!(asks[0].header("User-Agent").unwrap().starts_with("ccm/"));
+}
+
+#[test]
+fn any_status_but_200_is_an_error_with_its_words() {
+    for (status, text) in [
+        (
+            "500 Oops",
+            "HTTP request failed with status 500: 500 Internal Server Error",
+        ),
+        (
+            "404 Not Found",
+            "HTTP request failed with status 404: 404 Not Found",
+        ),
+        (
+            "204 No Content",
+            "HTTP request failed with status 204: 204 No Content",
+        ),
+        (
+            "304 Not Modified",
+            "HTTP request failed with status 304: 304 Not Modified",
+        ),
+        // A redirect to nowhere.
+        (
+            "302 Found",
+            "HTTP request failed with status 302: 302 Found",
+        ),
+    ] {
+        let server = Server::start(move |_| Answer::new(status, ""));
+        assert_eq!(get(&server.url("/x")), Err(text.into()));
+    }
+}
+
+#[test]
+fn redirects_are_followed_ten_times_and_no_more() {
+    let server = Server::start(
+        |ask| match ask.path.trim_start_matches('/').parse::<usize>() {
+            Ok(0) => Answer::ok("arrived"),
+            Ok(left) => Answer::redirect(format!("/{}", left - 1)),
+            Err(_) => Answer::redirect(ask.path.clone()),
+        },
+    );
+    assert_eq!(get(&server.url("/10")), Ok("arrived".into()));
+    for path in ["/11", "/around"] {
+        let url = server.url(path);
+        let expected =
+            format!("failed to perform HTTP request: Get \"{url}\": stopped after 10 redirects");
+        assert_eq!(get(&url), Err(expected));
+    }
+}
+
+#[test]
+fn credentials_and_headers_are_not_sent_to_another_server() {
+    let other = Server::serving("other");
+    let elsewhere = other.url("/there");
+    let server = Server::start(move |ask| match ask.path.as_str() {
+        "/same" => Answer::redirect("/leave"),
+        _ => Answer::redirect(elsewhere.clone()),
+    });
+    let url = server.url("ann:pw@/same");
+    let mut request = request(&url);
+    let headers = request.headers.to_mut();
+    headers.insert("X-Token".into(), Secret::new("t"));
+    assert_eq!(body(&request), Ok("other".into()));
+    for ask in server.asks() {
+        assert_eq!(
+            ask.header("Authorization"),
+            Some("Basic YW5uOnB3"),
+            "{ask:?}"
+        );
+        assert_eq!(ask.header("X-Token"), Some("t"), "{ask:?}");
+    }
+    let ask = &other.asks()[0];
+    assert_eq!(ask.header("Authorization"), None);
+    assert_eq!(ask.header("X-Token"), None);
+}
+
+#[test]
+fn credentials_are_given_in_the_url_or_beside_it_and_a_header_beats_both() {
+    let server = Server::serving("");
+    let last = || {
+        let ask = server.asks().pop().unwrap();
+        ask.header("Authorization").unwrap().to_owned()
+    };
+    let url = server.url("ann:p%40w@/");
+    let mut request = request(&url);
+    body(&request).unwrap();
+    assert_eq!(last(), "Basic YW5uOnBAdw=="); // ann:p@w
+    let password = Secret::new("a%b");
+    request.credentials = Some(("bob", &password));
+    body(&request).unwrap();
+    assert_eq!(last(), "Basic Ym9iOmElYg=="); // bob:a%b
+    let headers = request.headers.to_mut();
+    headers.insert("Authorization".into(), Secret::new("Bearer x"));
+    body(&request).unwrap();
+    assert_eq!(last(), "Bearer x");
+}
+
+#[test]
+fn a_body_that_is_cut_off_is_an_error() {
+    let server = Server::start(|_| Answer::ok("short").announcing(100));
+    let error = get(&server.url("/x")).unwrap_err();
+    assert!(error.starts_with("could not copy file: "), "{error}");
+}
+
+#[test]
+fn what_follows_the_announced_length_is_not_the_body() {
+    let server = Server::start(|_| Answer::ok("body and more").announcing(4));
+    assert_eq!(get(&server.url("/x")), Ok("body".into()));
+}
+
+#[test]
+fn a_body_that_is_too_long_is_refused_as_announced_and_as_it_comes() {
+    let expected = Err("could not copy file: larger than 10 bytes".to_owned());
+    for answer in [
+        Answer::ok("12345678901"),
+        Answer::ok("small").announcing(usize::MAX / 2),
+        Answer::ok(pack::gzip("0".repeat(1000).as_bytes())).with("Content-Encoding", "gzip"),
+    ] {
+        let server = Server::start(move |_| answer.clone());
+        let url = server.url("/x");
+        let mut request = request(&url);
+        request.size_limit = 10;
+        assert_eq!(body(&request), expected);
+    }
+}
+
+#[test]
+fn a_server_that_hangs_is_given_up() {
+    let server = Server::start(|_| Answer::ok("never").hanging());
+    let url = server.url("/x");
+    let mut request = request(&url);
+    request.time_limit = Duration::from_millis(300);
+    assert_eq!(
+        body(&request),
+        Err("could not copy file: not complete within 300ms".into())
+    );
+}
+
+#[test]
+fn a_body_compressed_for_the_journey_is_the_body() {
+    let server = Server::start(|ask| {
+        assert_eq!(ask.header("Accept-Encoding"), Some("gzip"));
+        Answer::ok(pack::gzip(b"plain")).with("Content-Encoding", "gzip")
+    });
+    assert_eq!(get(&server.url("/x")), Ok("plain".into()));
+}
+
+#[test]
+fn what_is_known_is_not_sent_again() {
+    let server = Server::start(|ask| match ask.header("If-None-Match") {
+        Some("\"v1\"") => Answer::new("304 Not Modified", ""),
+        _ => Answer::ok("text")
+            .with("ETag", "\"v1\"")
+            .with("Last-Modified", "Sun, 01 Feb 2026 00:00:00 GMT"),
+    });
+    let url = server.url("/x");
+    let mut request = request(&url);
+    let mut out = Vec::new();
+    let Reply::Complete(first) = http::get(&request, &SystemClock, &mut out).unwrap() else {
+        panic!("there is a body");
+    };
+    let validators = Validators {
+        etag: Some("\"v1\"".into()),
+        last_modified: Some("Sun, 01 Feb 2026 00:00:00 GMT".into()),
+    };
+    assert_eq!(first.validators, validators);
+    request.known = first.validators;
+    let second = http::get(&request, &SystemClock, &mut Vec::new()).unwrap();
+    assert_eq!(second, Reply::NotModified);
+    let ask = server.asks().pop().unwrap();
+    assert_eq!(
+        ask.header("If-Modified-Since"),
+        Some("Sun, 01 Feb 2026 00:00:00 GMT")
+    );
+}
+
+#[test]
+fn a_connection_that_cannot_be_made_is_tried_three_times() {
+    let server = Server::serving("");
+    let url = server.url("ann:secret@/x");
+    drop(server);
+    let clock = FixedClock::new(chrono::DateTime::UNIX_EPOCH);
+    let error = http::get(&request(&url), &clock, &mut Vec::new()).unwrap_err();
+    let shown = url.replace("ann:secret", "REDACTED");
+    assert_eq!(
+        error.to_string(),
+        format!("failed to perform HTTP request: Get \"{shown}\": connection refused")
+    );
+    let waits = [Duration::from_millis(500), Duration::from_secs(1)];
+    assert_eq!(clock.sleeps(), waits);
+}
+
+#[test]
+fn an_answer_that_fails_is_not_asked_for_again() {
+    let server = Server::start(|_| Answer::new("503 Service Unavailable", ""));
+    get(&server.url("/x")).unwrap_err();
+    assert_eq!(server.asks().len(), 1);
+}
+
+#[test]
+fn a_server_is_believed_if_the_authority_is() {
+    let env = TestEnv::new();
+    let ca_file = env.path("ca.pem");
+    let server = Server::start_tls(&ca_file, |_| Answer::ok("secret"));
+    let url = server.url("/x");
+    let mut request = request(&url);
+    request.ca_file = Some(&ca_file);
+    assert_eq!(body(&request), Ok("secret".into()));
+}
+
+#[test]
+fn a_server_that_a_stranger_signed_for_is_refused_at_once() {
+    let env = TestEnv::new();
+    let server = Server::start_tls(&env.path("ca.pem"), |_| Answer::ok("secret"));
+    drop(Server::start_tls(&env.path("other.pem"), |_| {
+        Answer::ok("")
+    }));
+    let other = env.path("other.pem");
+    let url = server.url("/x");
+    let mut request = request(&url);
+    request.ca_file = Some(&other);
+    let clock = FixedClock::new(chrono::DateTime::UNIX_EPOCH);
+    let error = http::get(&request, &clock, &mut Vec::new()).unwrap_err();
+    assert!(
+        error.to_string().contains("invalid peer certificate"),
+        "{error}"
+    );
+    assert_eq!(clock.sleeps().len(), 0);
+    assert_eq!(server.asks().len(), 0);
+}
+
+#[test]
+fn authorities_that_cannot_be_read_are_named() {
+    let env = TestEnv::new();
+    env.write("ca.pem", "no certificate");
+    for (file, reason) in [("ca.pem", "ca.pem has none"), ("gone.pem", "no such file")] {
+        let file = env.path(file);
+        let mut request = request("https://127.0.0.1:1/x");
+        request.ca_file = Some(Path::new(&file));
+        let error = body(&request).unwrap_err();
+        assert!(
+            error.starts_with("could not use CA certificates: "),
+            "{error}"
+        );
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn a_redirect_from_https_to_http_is_refused() {
+    let env = TestEnv::new();
+    let plain = Server::serving("for all to read");
+    let to = plain.url("/x");
+    let ca_file = env.path("ca.pem");
+    let server = Server::start_tls(&ca_file, move |_| Answer::redirect(to.clone()));
+    let url = server.url("/x");
+    let mut request = request(&url);
+    request.ca_file = Some(&ca_file);
+    let error = body(&request).unwrap_err();
+    assert!(
+        error.ends_with("refusing redirect from https to http://127.0.0.1"),
+        "{error}"
+    );
+    assert_eq!(plain.asks().len(), 0);
+}

@@ -1,0 +1,250 @@
+//! A web server on loopback that does what a test says, well or badly, and remembers what it was
+//! asked. Speaks HTTP/1.1, one request per connection, with or without TLS.
+
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+/// What the server was asked.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The target as it was sent.
+    pub path: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Ask {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        let (_, value) = headers.find(|(key, _)| key.eq_ignore_ascii_case(name))?;
+        Some(value)
+    }
+}
+
+/// What the server says.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    status: &'static str,
+    headers: Vec<(&'static str, String)>,
+    body: Vec<u8>,
+    /// What Content-Length says, if that is not the truth.
+    length: Option<usize>,
+    /// Sends the head, and then nothing more until the server goes.
+    hangs: bool,
+}
+
+impl Answer {
+    pub fn new(status: &'static str, body: impl Into<Vec<u8>>) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: body.into(),
+            length: None,
+            hangs: false,
+        }
+    }
+
+    pub fn ok(body: impl Into<Vec<u8>>) -> Self {
+        Self::new("200 OK", body)
+    }
+
+    pub fn redirect(to: impl Into<String>) -> Self {
+        Self::new("302 Found", "elsewhere").with("Location", to)
+    }
+
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// Announces another length than the body has.
+    pub fn announcing(mut self, length: usize) -> Self {
+        self.length = Some(length);
+        self
+    }
+
+    pub fn hanging(mut self) -> Self {
+        self.hangs = true;
+        self
+    }
+}
+
+type Handler = dyn Fn(&Ask) -> Answer + Send + Sync;
+
+struct Shared {
+    handler: Box<Handler>,
+    asks: Mutex<Vec<Ask>>,
+    is_over: AtomicBool,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+/// A running server; it ends when dropped.
+pub struct Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub fn start(handler: impl Fn(&Ask) -> Answer + Send + Sync + 'static) -> Self {
+        Self::listen(Box::new(handler), None)
+    }
+
+    /// Serves the same bytes at every path.
+    pub fn serving(body: impl Into<Vec<u8>>) -> Self {
+        let answer = Answer::ok(body);
+        Self::start(move |_| answer.clone())
+    }
+
+    /// Speaks TLS; who signs for it is written to a file.
+    pub fn start_tls(
+        ca_file: &Path,
+        handler: impl Fn(&Ask) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let config = tls_config(ca_file);
+        Self::listen(Box::new(handler), Some(config))
+    }
+
+    fn listen(handler: Box<Handler>, tls: Option<Arc<ServerConfig>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            handler,
+            asks: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            tls,
+        });
+        let for_thread = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if for_thread.is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let shared = Arc::clone(&for_thread);
+                std::thread::spawn(move || shared.accept(stream));
+            }
+        });
+        Self {
+            address,
+            shared,
+            thread: Some(thread),
+        }
+    }
+
+    /// Returns the URL of a path, whose text may start with `user:password@`.
+    pub fn url(&self, path: &str) -> String {
+        let (credentials, path) = path.split_at(path.find('/').unwrap());
+        let scheme = match self.shared.tls {
+            Some(_) => "https",
+            None => "http",
+        };
+        format!("{scheme}://{credentials}{}{path}", self.address)
+    }
+
+    pub fn asks(&self) -> Vec<Ask> {
+        self.shared.asks.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        // Wakes the listener, which then finds that it is over.
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn accept(&self, stream: TcpStream) {
+        let limit = Some(Duration::from_secs(20));
+        stream.set_read_timeout(limit).unwrap();
+        stream.set_write_timeout(limit).unwrap();
+        match &self.tls {
+            None => self.converse(stream),
+            Some(config) => {
+                let connection = ServerConnection::new(Arc::clone(config)).unwrap();
+                self.converse(StreamOwned::new(connection, stream));
+            }
+        }
+    }
+
+    /// Takes one request and answers it. A client that goes away is its own business.
+    fn converse(&self, stream: impl Read + Write) {
+        let mut stream = BufReader::new(stream);
+        let Some(ask) = read_ask(&mut stream) else {
+            return;
+        };
+        self.asks.lock().unwrap().push(ask.clone());
+        let answer = (self.handler)(&ask);
+        let length = answer.length.unwrap_or(answer.body.len());
+        let mut head = format!("HTTP/1.1 {}\r\nConnection: close\r\n", answer.status);
+        if answer.status != "304 Not Modified" {
+            head.push_str(&format!("Content-Length: {length}\r\n"));
+        }
+        for (name, value) in &answer.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        let stream = stream.get_mut();
+        let _ = stream.write_all(head.as_bytes());
+        let _ = stream.flush();
+        for _ in 0..1000 {
+            if !answer.hangs || self.is_over.load(Ordering::SeqCst) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = stream.write_all(&answer.body);
+        let _ = stream.flush();
+    }
+}
+
+fn read_ask(stream: &mut impl std::io::BufRead) -> Option<Ask> {
+    let mut lines = stream.take(64 * 1024).lines();
+    let first = lines.next()?.ok()?;
+    let path = first.split(' ').nth(1)?.to_owned();
+    let mut headers = Vec::new();
+    for line in lines {
+        let line = line.ok()?;
+        match line.split_once(':') {
+            Some((name, value)) => headers.push((name.to_owned(), value.trim().to_owned())),
+            None => break,
+        }
+    }
+    Some(Ask { path, headers })
+}
+
+/// Makes an authority, and a server's certificate that it signed.
+fn tls_config(ca_file: &Path) -> Arc<ServerConfig> {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_key = KeyPair::generate().unwrap();
+    let certificate = authority.self_signed(&authority_key).unwrap();
+    std::fs::write(ca_file, certificate.pem()).unwrap();
+    let issuer = Issuer::new(authority, authority_key);
+
+    let key = KeyPair::generate().unwrap();
+    let server = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
+    let certificate = server.signed_by(&key, &issuer).unwrap();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    Arc::new(config)
+}
