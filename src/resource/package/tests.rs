@@ -16,7 +16,7 @@ use crate::resource::service::Memory;
 use crate::system::{Accounts, FixedClock, Output, ScriptedRunner};
 use crate::template::Env;
 
-/// One case of `tests/data/provider/*.json`.
+/// One case of `tests/data/provider/package/*.json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -82,7 +82,7 @@ fn every_provider_runs_exactly_the_commands_of_its_cases() {
 }
 
 fn files() -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/provider");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/provider/package");
     let mut files: Vec<PathBuf> = std::fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -1,5 +1,5 @@
 //! The tables, with a service manager that only pretends; and systemd by its commands, each case
-//! a file in `tests/data/provider`.
+//! a file in `tests/data/provider/service`.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -456,13 +456,10 @@ impl Step {
 
 #[test]
 fn every_command_is_the_one_its_case_names() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/provider");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/provider/service");
     let mut count = 0;
     for entry in std::fs::read_dir(directory).unwrap().flatten() {
         let file = entry.file_name().into_string().unwrap();
-        if !file.starts_with("service_") || !file.ends_with(".json") {
-            continue;
-        }
         let text = std::fs::read_to_string(entry.path()).unwrap();
         let cases: Vec<Case> =
             serde_json::from_str(&text).unwrap_or_else(|err| panic!("{file}: {err}"));
