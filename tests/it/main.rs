@@ -16,6 +16,7 @@
 //! - `sources`: manifests from directories, bundles and servers
 //! - `tidy`: rules about the source itself
 //! - `vectors`: recorded cases, shared with other implementations
+//! - `versions`: our order of versions beside dpkg's and rpm's own
 
 #![expect(
     clippy::disallowed_methods,
@@ -49,3 +50,4 @@ mod sources;
 mod support;
 mod tidy;
 mod vectors;
+mod versions;

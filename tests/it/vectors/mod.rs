@@ -12,6 +12,7 @@ mod gotemplate;
 mod hiera;
 mod jet;
 mod scaffold;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,14 @@ use ccm::template::Env;
 use ccm::template::env::Facts;
 
 /// The kinds of cases that some test runs.
-const KINDS: [&str; 4] = ["expressions", "gotemplate", "hiera", "jet"];
+const KINDS: [&str; 6] = [
+    "debian_versions",
+    "expressions",
+    "generic_versions",
+    "gotemplate",
+    "hiera",
+    "jet",
+];
 
 /// Runs every case of a kind; panics when one fails or when there is none.
 fn check(kind: &str, run: impl Fn(&Value) -> Result<(), String>) {
