@@ -114,15 +114,6 @@ impl Session {
         Ok(files::create_private_dir(path)?)
     }
 
-    /// Writes the event that opens a stored session.
-    pub fn record_start(&mut self, id: EventId, time: DateTime<Utc>) -> Result<(), SessionError> {
-        self.start = Some(time);
-        match &self.directory {
-            Some(directory) => write_event(directory, &id, &SessionStart::new(id.clone(), time)),
-            None => Ok(()),
-        }
-    }
-
     /// Adds an event.
     pub fn record(&mut self, event: TransactionEvent) -> Result<(), SessionError> {
         if event.name.is_empty() {

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::health::{HealthResult, HealthStatus};
-use super::id::{EventId, Reference};
+use super::id::EventId;
 use super::resource::Resource;
 use super::state::State;
 use super::text::{go_duration, nanoseconds, timestamp};
@@ -110,13 +110,6 @@ impl TransactionEvent {
             noop: false,
             unmet_requirements: Vec::new(),
         }
-    }
-
-    /// Reports whether a reference means this event's resource, by name or alias.
-    pub fn is_of(&self, reference: Reference<'_>) -> bool {
-        self.type_name == reference.type_name
-            && (self.name == reference.name
-                || (!self.alias.is_empty() && self.alias == reference.name))
     }
 
     /// Reports whether what requires this resource must not go on.
@@ -333,6 +326,16 @@ mod tests {
     }
 
     #[test]
+    fn a_session_starts_with_an_event_of_its_own() {
+        let id = "3Ouil37bUs2V3TmTG2OoEYtuLS3".parse().unwrap();
+        let start = SessionStart::new(id, at("2027-01-15T08:00:00.500Z"));
+        assert_eq!(
+            json::compact(&start).unwrap(),
+            r#"{"protocol":"io.choria.ccm.v1.session.start","event_id":"3Ouil37bUs2V3TmTG2OoEYtuLS3","timestamp":"2027-01-15T08:00:00.5Z"}"#
+        );
+    }
+
+    #[test]
     fn an_event_of_another_version_is_read_with_nulls_and_unknown_keys() {
         let mut document = serde_json::to_value(event("zsh")).unwrap();
         document["error"] = serde_json::Value::Null;
@@ -343,24 +346,6 @@ mod tests {
         let summary = Summary::of(None, [&event]);
         assert_eq!(summary.health_check_unknown_count, 1);
         assert_eq!(summary.health_check_warning_count, 1);
-    }
-
-    #[test]
-    fn a_reference_matches_by_name_or_alias() {
-        let mut event = event("zsh");
-        event.alias = "shell".into();
-        for name in ["zsh", "shell"] {
-            let reference = Reference {
-                type_name: "package",
-                name,
-            };
-            assert!(event.is_of(reference));
-        }
-        let other = Reference {
-            type_name: "service",
-            name: "zsh",
-        };
-        assert!(!event.is_of(other));
     }
 
     #[test]

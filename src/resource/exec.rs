@@ -10,7 +10,7 @@ use crate::model::resource::{Exec, Resource};
 use crate::model::state::{Detail, ExecDetail, State};
 use crate::model::text::split_words;
 use crate::system::files::{self, FileKind};
-use crate::system::{Command, Output, RunError};
+use crate::system::{Command, Output};
 
 const SHELL: &str = "/bin/sh";
 
@@ -219,12 +219,4 @@ pub(super) fn verify(
         ensure: format!("exit code {code}"),
         reason,
     })
-}
-
-/// Reports whether a failure means that the command never ran to its end.
-pub fn was_stopped(error: &ResourceError) -> bool {
-    matches!(
-        error,
-        ResourceError::Run(RunError::TimedOut { .. } | RunError::Cancelled { .. })
-    )
 }

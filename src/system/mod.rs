@@ -44,23 +44,6 @@ pub fn random() -> u128 {
     }
 }
 
-/// Anything that can go wrong at the edge to the machine.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error(transparent)]
-    File(#[from] FileError),
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    #[error(transparent)]
-    Unpack(#[from] UnpackError),
-    #[error(transparent)]
-    Account(#[from] AccountError),
-    #[error(transparent)]
-    Lock(#[from] LockError),
-}
-
 /// What the operating system answered, in the words upstream prints: lower case, no number.
 #[derive(Debug)]
 pub struct Cause(io::Error);
