@@ -2,13 +2,16 @@
 //! they hold. Serializes and validates; knows no file, clock, process or network.
 
 pub mod document;
+pub mod envelope;
 pub mod event;
 pub mod health;
 pub mod id;
 pub mod json;
+pub mod node;
 pub mod registration;
 pub mod request;
 pub mod resource;
+pub mod run;
 pub mod secret;
 pub mod state;
 pub mod text;

@@ -204,6 +204,33 @@ pub mod timestamp {
     }
 }
 
+/// Serializes a moment that may be absent.
+pub mod maybe_timestamp {
+    use super::{DateTime, Utc, go_time};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(
+        time: &Option<DateTime<Utc>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => to.serialize_str(&go_time(time)),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<DateTime<Utc>>, D::Error> {
+        let Some(text) = Option::<String>::deserialize(from)? else {
+            return Ok(None);
+        };
+        DateTime::parse_from_rfc3339(&text)
+            .map(|time| Some(time.to_utc()))
+            .map_err(serde::de::Error::custom)
+    }
+}
+
 /// Go's zero time, which stands for "never".
 pub const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 

@@ -187,6 +187,42 @@ impl Node {
         }
     }
 
+    /// Returns a document on one line that reads as this node: plain numbers keep the author's
+    /// spelling, everything else is quoted.
+    pub fn to_flow(&self) -> String {
+        let mut out = String::new();
+        self.write_flow(&mut out);
+        out
+    }
+
+    fn write_flow(&self, out: &mut String) {
+        match &self.kind {
+            NodeKind::Scalar { .. } if self.is_null() => out.push_str("null"),
+            NodeKind::Scalar { text, .. } if self.is_quoted() || reads_as_text(text) => {
+                out.push_str(&serde_json::Value::from(&**text).to_string());
+            }
+            NodeKind::Scalar { text, .. } => out.push_str(text),
+            NodeKind::List(items) => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    out.push_str(if index > 0 { ", " } else { "" });
+                    item.write_flow(out);
+                }
+                out.push(']');
+            }
+            NodeKind::Map(entries) => {
+                out.push('{');
+                for (index, (key, value)) in entries.iter().enumerate() {
+                    out.push_str(if index > 0 { ", " } else { "" });
+                    key.write_flow(out);
+                    out.push_str(": ");
+                    value.write_flow(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+
     fn scalar_value(&self) -> Value {
         let NodeKind::Scalar { text, plain, tag } = &self.kind else {
             return Value::Null;
@@ -224,6 +260,19 @@ mod tests {
         let node = parse("a:\n  - b: c\n").unwrap();
         let inner = node.get("a").unwrap().items().unwrap()[0].get("b").unwrap();
         assert_eq!(inner.mark, Mark { line: 2, column: 8 });
+    }
+
+    #[test]
+    fn a_node_on_one_line_reads_as_the_node_it_was() {
+        let text =
+            "a: 5.10\nb: '0644'\nc: 0644\nd: [x, ~, 'two, words', {e: \"q: \\n\"}]\nf: true\ng:\n";
+        let node = parse(text).unwrap();
+        let flow = node.to_flow();
+        assert!(
+            flow.contains("\"a\": 5.10, \"b\": \"0644\", \"c\": 0644"),
+            "{flow}"
+        );
+        assert_eq!(parse(&flow).unwrap().to_value(), node.to_value());
     }
 
     #[test]

@@ -1,0 +1,226 @@
+//! The envelope of a request over the bus: headers around a body that stays upstream's.
+//!
+//! Headers come as a lookup by name, so that nothing here knows the client library. Whether a
+//! filter matches is decided by [`crate::template::filter`], which can evaluate it.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::text::quote;
+
+pub const REQUEST_ID: &str = "Ccm-Request-Id";
+pub const NOOP: &str = "Ccm-Noop";
+pub const FILTER: &str = "Ccm-Filter";
+pub const DEADLINE: &str = "Ccm-Deadline";
+pub const CALLER: &str = "Ccm-Caller";
+pub const SIGNER: &str = "Ccm-Signer";
+pub const TIMESTAMP: &str = "Ccm-Timestamp";
+pub const SIGNATURE: &str = "Ccm-Signature";
+/// On replies: who answers.
+pub const IDENTITY: &str = "Ccm-Identity";
+
+/// The longest id or caller we carry along.
+const MAX_TEXT: usize = 256;
+
+/// The longest filter; it is evaluated by every node that hears it.
+const MAX_FILTER: usize = 16 * 1024;
+
+/// Why an envelope can't be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvelopeError {
+    #[error("invalid {header} header {}: {reason}", quote(.value))]
+    Header {
+        header: &'static str,
+        value: String,
+        reason: String,
+    },
+    #[error("{header} header is longer than {limit} bytes")]
+    TooLong { header: &'static str, limit: usize },
+}
+
+/// What surrounds a request's body.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Envelope {
+    /// Given by the caller, or empty.
+    pub request_id: String,
+    pub noop: bool,
+    pub filter: Filter,
+    /// After this nobody waits for the answer, and nothing may begin.
+    pub deadline: Option<DateTime<Utc>>,
+    pub caller: String,
+}
+
+impl Envelope {
+    /// Opens the envelope of a request whose headers `find` looks up.
+    pub fn open<'h>(find: impl Fn(&str) -> Option<&'h str>) -> Result<Self, EnvelopeError> {
+        let text = |header, limit| match find(header).unwrap_or_default() {
+            value if value.len() > limit => Err(EnvelopeError::TooLong { header, limit }),
+            value => Ok(value),
+        };
+        let bad = |header, value: &str, reason: String| EnvelopeError::Header {
+            header,
+            value: value.into(),
+            reason,
+        };
+        let noop = match text(NOOP, MAX_TEXT)? {
+            "" | "false" | "0" => false,
+            "true" | "1" => true,
+            other => return Err(bad(NOOP, other, "expected true or false".into())),
+        };
+        let filter = match text(FILTER, MAX_FILTER)? {
+            "" => Filter::default(),
+            json => serde_json::from_str(json).map_err(|err| bad(FILTER, json, err.to_string()))?,
+        };
+        let deadline = match text(DEADLINE, MAX_TEXT)? {
+            "" => None,
+            time => {
+                let time = DateTime::parse_from_rfc3339(time)
+                    .map_err(|_| bad(DEADLINE, time, "expected an RFC 3339 time".into()))?;
+                Some(time.to_utc())
+            }
+        };
+        Ok(Self {
+            request_id: text(REQUEST_ID, MAX_TEXT)?.into(),
+            noop,
+            filter,
+            deadline,
+            caller: text(CALLER, MAX_TEXT)?.into(),
+        })
+    }
+}
+
+/// Which nodes a request to many is meant for, in the form of Choria's filters. Different kinds
+/// must all match; an empty filter matches everyone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Filter {
+    /// Any of these names, or `/regular expressions/`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub identity: Vec<String>,
+    /// All of these groups, or `/regular expressions/`; Choria calls them classes.
+    #[serde(
+        rename = "cf_class",
+        alias = "group",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub groups: Vec<String>,
+    /// Accepted for Choria's sake: a request to us is for agent `ccm` or for nobody.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub agent: Vec<String>,
+    /// All of these comparisons.
+    #[serde(rename = "fact", skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<FactFilter>,
+    /// All of these expressions over `Facts`, `identity` and `groups`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub compound: Vec<Vec<Compound>>,
+}
+
+impl Filter {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A comparison of one fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FactFilter {
+    /// A gjson path into the facts.
+    pub fact: String,
+    pub operator: Operator,
+    pub value: String,
+}
+
+/// How a fact is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operator {
+    #[serde(rename = "==", alias = "=")]
+    Equal,
+    #[serde(rename = "!=")]
+    NotEqual,
+    #[serde(rename = "=~")]
+    Matches,
+    #[serde(rename = "<")]
+    Less,
+    #[serde(rename = ">")]
+    Greater,
+    #[serde(rename = "<=", alias = "=<")]
+    LessOrEqual,
+    #[serde(rename = ">=", alias = "=>")]
+    GreaterOrEqual,
+}
+
+/// An expression, wrapped as Choria wraps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compound {
+    pub expr: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(headers: &[(&str, &'static str)]) -> Result<Envelope, String> {
+        Envelope::open(|name| {
+            let found = headers.iter().find(|(header, _)| *header == name);
+            found.map(|(_, value)| *value)
+        })
+        .map_err(|err| err.to_string())
+    }
+
+    #[test]
+    fn a_request_without_headers_has_an_empty_envelope() {
+        assert_eq!(open(&[]).unwrap(), Envelope::default());
+    }
+
+    #[test]
+    fn every_header_is_read() {
+        let envelope = open(&[
+            (REQUEST_ID, "r1"),
+            (NOOP, "true"),
+            (CALLER, "ann"),
+            (DEADLINE, "2027-01-15T08:00:00Z"),
+            (
+                FILTER,
+                r#"{"cf_class":["web"],"fact":[{"fact":"a.b","operator":">=","value":"2"}]}"#,
+            ),
+        ])
+        .unwrap();
+        assert_eq!((envelope.request_id.as_str(), envelope.noop), ("r1", true));
+        assert_eq!(envelope.filter.groups, ["web"]);
+        assert_eq!(envelope.filter.facts[0].operator, Operator::GreaterOrEqual);
+        assert!(envelope.deadline.is_some());
+    }
+
+    #[test]
+    fn a_header_that_can_not_be_read_is_named() {
+        for (header, value) in [
+            (NOOP, "yes please"),
+            (DEADLINE, "soon"),
+            (FILTER, "{"),
+            (FILTER, r#"{"identiy":[]}"#),
+        ] {
+            let error = open(&[(header, value)]).unwrap_err();
+            assert!(
+                error.starts_with(&format!("invalid {header} header")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_filter_is_written_as_choria_writes_it() {
+        let filter = Filter {
+            groups: vec!["web".into()],
+            compound: vec![vec![Compound {
+                expr: "true".into(),
+            }]],
+            ..Filter::default()
+        };
+        assert_eq!(
+            serde_json::to_string(&filter).unwrap(),
+            r#"{"cf_class":["web"],"compound":[[{"expr":"true"}]]}"#
+        );
+    }
+}

@@ -1,0 +1,312 @@
+//! Nodes: how one is named, what it says about itself, what it should be and what it became.
+//!
+//! A name is valid from the moment it exists, so whoever holds one may put its token into a
+//! subject, a key or a file name without looking at it again.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::Value;
+use super::run::{CurrentRun, RunSummary};
+use super::text::{maybe_timestamp, quote, timestamp};
+
+pub const NODE_STATUS: &str = "io.choria.ccm.v1.node.status";
+pub const ASSIGNMENT: &str = "io.choria.ccm.v1.node.assignment";
+pub const REPORT: &str = "io.choria.ccm.v1.node.report";
+
+/// The longest name of a node; DNS allows no longer one.
+const MAX_NAME: usize = 253;
+
+/// The longest single word of a subject that we make.
+const MAX_TOKEN: usize = 64;
+
+/// A text that names no node, collective or group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadName {
+    #[error("invalid identity {}: use lower case letters, digits, '.' and '-'", quote(.0))]
+    Identity(String),
+    #[error("invalid name {}: use letters, digits, '_' and '-'", quote(.0))]
+    Token(String),
+    #[error("invalid digest {}: expected 64 hex digits", quote(.0))]
+    Digest(String),
+}
+
+/// The identity of a node: its lower-case fully qualified domain name, unless configured.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NodeName(String);
+
+impl NodeName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the name as one word of a subject or key.
+    pub fn token(&self) -> Token {
+        Token(self.0.replace('.', "_"))
+    }
+}
+
+impl FromStr for NodeName {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+        let has_empty_part = text.split('.').any(str::is_empty);
+        if text.len() > MAX_NAME || has_empty_part || !text.chars().all(plain) {
+            return Err(BadName::Identity(text.into()));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+/// One word of a subject: a collective, a group, or the name of a node with its dots replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Token(String);
+
+impl Token {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Token {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        if text.is_empty() || text.len() > MAX_TOKEN || !text.chars().all(plain) {
+            return Err(BadName::Token(text.into()));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+/// The SHA-256 of a bundle, in hex: what a manifest is known by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BundleDigest(String);
+
+impl BundleDigest {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for BundleDigest {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        if text.len() != 64 || !text.chars().all(hex) {
+            return Err(BadName::Digest(text.into()));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+macro_rules! text_newtype {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadName;
+
+            fn try_from(text: String) -> Result<Self, BadName> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+    )*};
+}
+
+text_newtype!(NodeName, Token, BundleDigest);
+
+/// Why a node leaves its assignment and schedule alone, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    pub reason: String,
+    /// Who asked for it, as far as the caller said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
+    #[serde(with = "timestamp")]
+    pub since: DateTime<Utc>,
+    /// When it ends by itself.
+    #[serde(
+        default,
+        with = "maybe_timestamp",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub until: Option<DateTime<Utc>>,
+}
+
+/// What waits on a node's disk for the bus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpoolStatus {
+    pub pending: u64,
+    /// How many events were given up because the spool was full, since it was made.
+    pub dropped: u64,
+}
+
+/// What a node says about itself: the answer to a ping, and its presence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    pub protocol: String,
+    pub identity: NodeName,
+    pub collective: Token,
+    #[serde(default)]
+    pub groups: Vec<Token>,
+    /// The version of the agent.
+    pub version: String,
+    #[serde(with = "timestamp")]
+    pub started: DateTime<Utc>,
+    /// When this was said.
+    #[serde(with = "timestamp")]
+    pub timestamp: DateTime<Utc>,
+    /// Seconds between two beats of presence.
+    pub beat: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_run: Option<CurrentRun>,
+    /// How many runs wait behind the current one.
+    #[serde(default)]
+    pub queued: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<RunSummary>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Pause>,
+    #[serde(default)]
+    pub spool: SpoolStatus,
+    /// The generation of the assignment that the node last converged to.
+    #[serde(default)]
+    pub generation: u64,
+    /// Facts that selections use: what does not change from minute to minute.
+    #[serde(default)]
+    pub facts: Value,
+}
+
+/// A manifest bundle in the object store, by content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BundleRef {
+    pub name: Token,
+    pub digest: BundleDigest,
+}
+
+impl BundleRef {
+    /// Returns the name of the object that holds it.
+    pub fn object(&self) -> String {
+        format!("{}/{}", self.name, self.digest)
+    }
+}
+
+/// What a node should be: which manifests, with which data. The highest generation wins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Assignment {
+    pub protocol: String,
+    pub generation: u64,
+    pub manifests: Vec<BundleRef>,
+    #[serde(default)]
+    pub data: Value,
+    /// The node only says what it would do.
+    #[serde(default)]
+    pub noop: bool,
+    /// The rollout that made it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Token>,
+    #[serde(with = "timestamp")]
+    pub assigned: DateTime<Utc>,
+}
+
+/// One resource that is not as the assignment says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drift {
+    #[serde(rename = "type")]
+    pub type_name: String,
+    pub name: String,
+    /// What would be done about it, or why its health check fails.
+    pub message: String,
+    #[serde(with = "timestamp")]
+    pub since: DateTime<Utc>,
+}
+
+/// What a node last converged to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub protocol: String,
+    pub identity: NodeName,
+    pub generation: u64,
+    pub manifests: Vec<BundleRef>,
+    /// The run that led here, once there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunSummary>,
+    #[serde(default)]
+    pub drift: Vec<Drift>,
+    /// Why the assignment could not even be tried.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    #[serde(with = "timestamp")]
+    pub timestamp: DateTime<Utc>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_lower_case_domain_name() {
+        for good in ["web1", "web1.example.net", "a-b.c", "10.0.0.1"] {
+            assert_eq!(good.parse::<NodeName>().unwrap().as_str(), good);
+        }
+        let long = "a".repeat(254);
+        for bad in [
+            "", "Web1", "a_b", "a..b", ".a", "a.", "a b", "a*", "a>", &long,
+        ] {
+            assert!(bad.parse::<NodeName>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_token_of_a_name_has_no_dots() {
+        let name: NodeName = "web1.example.net".parse().unwrap();
+        assert_eq!(name.token().as_str(), "web1_example_net");
+    }
+
+    #[test]
+    fn a_token_is_one_word_of_a_subject() {
+        for bad in ["", "a.b", "*", ">", "a b", "é", &"a".repeat(65)] {
+            assert!(bad.parse::<Token>().is_err(), "{bad:?}");
+        }
+        assert!("DB_eu-1".parse::<Token>().is_ok());
+    }
+
+    #[test]
+    fn a_bad_name_in_a_document_is_refused_while_it_is_read() {
+        let error = serde_json::from_str::<NodeName>("\"Bad Name\"").unwrap_err();
+        assert!(
+            error.to_string().contains("invalid identity \"Bad Name\""),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_bundle_is_stored_under_its_name_and_digest() {
+        let bundle = BundleRef {
+            name: "app".parse().unwrap(),
+            digest: "0f".repeat(32).parse().unwrap(),
+        };
+        assert_eq!(bundle.object(), format!("app/{}", "0f".repeat(32)));
+        assert!("0F".repeat(32).parse::<BundleDigest>().is_err());
+    }
+}

@@ -1,0 +1,291 @@
+//! Runs: one manifest applied once on one node, asked for, accepted, and summed up.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::Value;
+use super::document::{Node, from_entries, parse_message};
+use super::event::{Summary, TransactionEvent};
+use super::id::EventId;
+use super::node::{NodeName, Token};
+use super::request::RequestError;
+use super::text::timestamp;
+
+pub const APPLY_REQUEST: &str = "io.choria.ccm.v1.manifest.apply.request";
+pub const APPLY_RESPONSE: &str = "io.choria.ccm.v1.manifest.apply.response";
+pub const RUN_SUMMARY: &str = "io.choria.ccm.v1.run.summary";
+
+/// The id of a run is that of an event: unique, and later ones are greater.
+pub type RunId = EventId;
+
+/// What made a run happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trigger {
+    /// The agent started.
+    Start,
+    Interval,
+    /// The manifest's source has something new.
+    Source,
+    /// The assignment is new, or it is time to check it again.
+    Assignment,
+    HealthCheck,
+    /// A health check was critical.
+    Remediation,
+    Request,
+}
+
+/// A run that is going on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CurrentRun {
+    pub run_id: RunId,
+    /// What is being applied, as people may see it.
+    pub source: String,
+    pub trigger: Trigger,
+    #[serde(with = "timestamp")]
+    pub since: DateTime<Utc>,
+    #[serde(default)]
+    pub noop: bool,
+}
+
+/// How a run came out, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunOutcome {
+    Failed,
+    Changed,
+    /// A noop run that would have changed something.
+    Noop,
+    Stable,
+    Skipped,
+}
+
+impl RunOutcome {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Changed => "changed",
+            Self::Noop => "noop",
+            Self::Stable => "stable",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// How a run ended, as it is published after its events.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunSummary {
+    pub protocol: String,
+    pub event_id: EventId,
+    pub run_id: RunId,
+    pub identity: NodeName,
+    pub collective: Token,
+    pub source: String,
+    pub trigger: Trigger,
+    pub outcome: RunOutcome,
+    #[serde(default)]
+    pub noop: bool,
+    #[serde(default)]
+    pub health_check_only: bool,
+    /// The generation of the assignment, where one was applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// The request that asked for it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub request_id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub caller: String,
+    /// Why the run ended early or never began.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    #[serde(with = "timestamp")]
+    pub timestamp: DateTime<Utc>,
+    pub summary: Summary,
+}
+
+impl RunSummary {
+    /// Returns the outcome that a summary and an early end amount to.
+    pub fn outcome_of(summary: &Summary, noop: bool, error: &str) -> RunOutcome {
+        if !error.is_empty() || summary.failed_resources > 0 {
+            RunOutcome::Failed
+        } else if summary.changed_resources > 0 {
+            match noop {
+                true => RunOutcome::Noop,
+                false => RunOutcome::Changed,
+            }
+        } else if summary.total_resources > 0
+            && summary.skipped_resources == summary.total_resources
+        {
+            RunOutcome::Skipped
+        } else {
+            RunOutcome::Stable
+        }
+    }
+}
+
+/// Asks for a manifest to be applied; exactly one of `manifest` and `source` says which.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApplyRequest {
+    pub protocol: String,
+    /// The text of the manifest itself. A request may hold it as a document, too.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub manifest: String,
+    /// Where the manifest is: `obj://bucket/name`, `http(s)://…` or a path on the node.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    pub noop: bool,
+    pub health_check_only: bool,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub data: Value,
+    /// Answers when the run is over instead of when it is accepted.
+    pub wait: bool,
+}
+
+/// Reads an apply request, in JSON or YAML.
+pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
+    // A body that is no document has no protocol either.
+    let body = parse_message(text).ok();
+    let protocol = body.as_ref().and_then(|body| body.get("protocol"));
+    let protocol = protocol.and_then(Node::text).map_or("", |text| &**text);
+    let body = body
+        .as_ref()
+        .filter(|_| protocol == APPLY_REQUEST)
+        .ok_or_else(|| RequestError::Protocol(protocol.into()))?;
+    let entries = body.entries().unwrap_or_default();
+    let is_manifest = |key: &Node| key.text().is_some_and(|text| &**text == "manifest");
+    let rest = entries.iter().filter(|(key, _)| !is_manifest(key));
+    let mut request: ApplyRequest = from_entries(rest).map_err(RequestError::Document)?;
+    request.manifest = match body.get("manifest") {
+        None => String::new(),
+        Some(node) if node.is_null() => String::new(),
+        Some(node) => node
+            .text()
+            .map_or_else(|| node.to_flow(), ToString::to_string),
+    };
+    let exclusive = |a, b| RequestError::Unknown(format!("{a} and {b} exclude each other"));
+    match (request.manifest.is_empty(), request.source.is_empty()) {
+        (true, true) => return Err(RequestError::Missing("manifest or source")),
+        (false, false) => return Err(exclusive("manifest", "source")),
+        _ => {}
+    }
+    if request.noop && request.health_check_only {
+        return Err(exclusive("noop", "health_check_only"));
+    }
+    Ok(request)
+}
+
+/// How far an apply request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    Accepted,
+    Finished,
+}
+
+/// The answer to an apply request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ApplyResponse {
+    pub protocol: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<RunState>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunSummary>,
+    /// The events of the run that changed or failed something.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<TransactionEvent>,
+}
+
+impl ApplyResponse {
+    fn empty() -> Self {
+        Self {
+            protocol: APPLY_RESPONSE.into(),
+            error: None,
+            run_id: None,
+            state: None,
+            run: None,
+            events: Vec::new(),
+        }
+    }
+
+    pub fn refused(error: impl Into<String>) -> Self {
+        Self {
+            error: Some(error.into()),
+            ..Self::empty()
+        }
+    }
+
+    pub fn accepted(run_id: RunId) -> Self {
+        Self {
+            run_id: Some(run_id),
+            state: Some(RunState::Accepted),
+            ..Self::empty()
+        }
+    }
+
+    pub fn finished(run: RunSummary, events: Vec<TransactionEvent>) -> Self {
+        Self {
+            error: (!run.error.is_empty()).then(|| run.error.clone()),
+            run_id: Some(run.run_id.clone()),
+            state: Some(RunState::Finished),
+            run: Some(run),
+            events,
+            ..Self::empty()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(rest: &str) -> Result<ApplyRequest, String> {
+        parse_apply(&format!(r#"{{"protocol":"{APPLY_REQUEST}"{rest}}}"#))
+            .map_err(|err| err.to_string())
+    }
+
+    #[test]
+    fn a_manifest_comes_as_a_document_or_as_its_text() {
+        let document = parse(r#","manifest":{"resources":[{"package":5}]}"#).unwrap();
+        assert_eq!(document.manifest, r#"{"resources": [{"package": 5}]}"#);
+        let text = parse(r#","manifest":"resources: []\n""#).unwrap();
+        assert_eq!(text.manifest, "resources: []\n");
+        assert_eq!(parse(r#","source":"obj://b/k""#).unwrap().manifest, "");
+    }
+
+    #[test]
+    fn a_request_in_yaml_is_read_too() {
+        let text = format!("protocol: {APPLY_REQUEST}\nsource: /srv/site\nnoop: true\n");
+        let request = parse_apply(&text).unwrap();
+        assert_eq!((request.source.as_str(), request.noop), ("/srv/site", true));
+    }
+
+    #[test]
+    fn each_fault_of_a_request_has_its_text() {
+        for (rest, error) in [
+            ("", "missing manifest or source in request"),
+            (
+                r#","source":"/a","manifest":"x""#,
+                "manifest and source exclude each other",
+            ),
+            (
+                r#","source":"/a","noop":true,"health_check_only":true"#,
+                "noop and health_check_only exclude each other",
+            ),
+            (
+                r#","sourc":"/a""#,
+                "unknown property \"sourc\", did you mean \"source\"?",
+            ),
+        ] {
+            assert_eq!(parse(rest).unwrap_err(), error);
+        }
+        assert_eq!(
+            parse_apply("hello").unwrap_err().to_string(),
+            "invalid protocol \"\""
+        );
+    }
+}
