@@ -1,7 +1,7 @@
 //! `ccm apply`: a manifest, run once.
 
 use super::environment::{FactArgs, NatsArgs, environment};
-use super::output::{Console, Report, to_millis};
+use super::output::{Console, Report};
 use super::{CliError, Verdict, data};
 use crate::agent::sources::{self, Fetched, SourceError};
 use crate::engine::{Engine, Level, Line, Machine, Mode, Scope, Session, Sink as _};
@@ -226,7 +226,7 @@ fn timings(events: &[TransactionEvent]) -> String {
     slowest.sort_by_key(|event| std::cmp::Reverse(event.duration));
     let mut text = String::from("\nSlowest Resources\n\n");
     for event in slowest.into_iter().take(SLOWEST) {
-        let time = match to_millis(event.duration).as_str() {
+        let time = match text::go_millis(event.duration).as_str() {
             "0s" => text::go_duration(event.duration),
             millis => millis.to_owned(),
         };

@@ -2,13 +2,12 @@
 //! Colour only on a terminal that wants it.
 
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
 
 use chrono::Local;
 
-use crate::engine::{Level, Line, Sink};
+use crate::engine::{Level, Line, Sink, status_line};
 use crate::model::event::{Summary, TransactionEvent};
-use crate::model::text::go_duration;
+use crate::model::text::go_millis;
 use crate::system::{Clock, SystemClock};
 
 /// Where lines of the user log go.
@@ -179,60 +178,11 @@ fn logfmt(value: &str) -> String {
     }
 }
 
-/// Returns the one line that says how a resource came out.
-pub(super) fn status_line(event: &TransactionEvent) -> Line {
-    let (level, word) = if event.failed {
-        (Level::Error, "failed")
-    } else if !event.unmet_requirements.is_empty() {
-        (Level::Error, "skipped due to unmet requirement")
-    } else if event.skipped {
-        (Level::Warn, "skipped")
-    } else if event.refreshed {
-        (Level::Warn, "refreshed")
-    } else if event.changed {
-        (Level::Warn, "changed")
-    } else {
-        (Level::Info, "stable")
-    };
-    let name = match event.alias.as_str() {
-        "" => event.name.clone(),
-        alias => format!("{alias} (alias)"),
-    };
-    let mut line = Line::new(level, format!("{}#{name} {word}", event.type_name));
-    if event.health_check_only {
-        line = line.with("healthcheck", true);
-    }
-    line = line
-        .with("ensure", &event.requested_ensure)
-        .with("runtime", to_millis(event.duration))
-        .with("provider", &event.provider);
-    if event.noop {
-        line = match event.noop_message.as_str() {
-            "" => line.with("noop", true),
-            message => line.with("noop", message),
-        };
-    }
-    if event.failed {
-        line = line.with("errors", event.errors.join(", "));
-    } else {
-        for item in &event.unmet_requirements {
-            line = line.with("unmet", item);
-        }
-    }
-    line
-}
-
-/// Returns a duration cut to milliseconds.
-pub(super) fn to_millis(duration: Duration) -> String {
-    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    go_duration(Duration::from_millis(millis))
-}
-
 fn report_text(title: &str, summary: &Summary, kind: Report) -> String {
     let mut rows: Vec<(&str, String)> = Vec::new();
     let is_session = kind == Report::Session;
     if !is_session || !summary.total_duration.is_zero() {
-        rows.push(("Run Time", to_millis(summary.total_duration)));
+        rows.push(("Run Time", go_millis(summary.total_duration)));
     }
     rows.push(("Total Resources", summary.total_resources.to_string()));
     if is_session {
@@ -288,6 +238,8 @@ fn paint_diff(text: &str, colour: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use std::sync::Arc;
 
     use super::*;

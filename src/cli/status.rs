@@ -3,10 +3,10 @@
 use super::environment::{FactArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::model::resource::{Archive, File, Package, Properties, Resource, Scaffold, Service};
+use crate::engine::{Machine, Mode, Scope, look, to_look_at};
+use crate::model::resource::Properties;
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
-use crate::resource::{self, Host, package, service};
 use crate::system::{Accounts, SystemClock, SystemRunner};
 
 /// Shows the current state of a resource
@@ -54,55 +54,27 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
 }
 
 fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
-    let mut resource = match type_name {
-        TypeName::File => {
-            let name = super::ensure::absolute(&args.name)?;
-            Resource::new(name, "present", Properties::File(File::default()))
+    let name = match type_name {
+        TypeName::File | TypeName::Scaffold | TypeName::Archive => {
+            super::ensure::absolute(&args.name)?
         }
-        TypeName::Package => {
-            let package = Properties::Package(Package::default());
-            checked(Resource::new(&args.name, "present", package))?
-        }
-        TypeName::Scaffold => {
-            let name = super::ensure::absolute(&args.name)?;
-            let scaffold = Scaffold {
-                source: args.source.clone().unwrap_or_default(),
-                engine: args.engine.clone(),
-                ..Scaffold::default()
-            };
-            Resource::new(name, "present", Properties::Scaffold(scaffold))
-        }
-        TypeName::Service => {
-            let service = Properties::Service(Service::default());
-            checked(Resource::new(&args.name, "running", service))?
-        }
-        TypeName::Archive => {
-            let name = super::ensure::absolute(&args.name)?;
-            Resource::new(name, "present", Properties::Archive(Archive::default()))
-        }
-        other => return Err(format!("unsupported resource type {other}")),
+        _ => args.name.clone(),
     };
+    let mut resource = to_look_at(type_name, &name).map_err(|err| err.to_string())?;
+    if let Properties::Scaffold(scaffold) = &mut resource.properties {
+        scaffold.source = args.source.clone().unwrap_or_default();
+        scaffold.engine.clone_from(&args.engine);
+    }
     resource.common.provider.clone_from(&args.provider);
-    let accounts = Accounts::default();
     let directory = std::env::current_dir().unwrap_or_default();
     let env = environment(&directory, true, &FactArgs::default()).map_err(|err| err.to_string())?;
-    let host = Host {
+    let machine = Machine {
         runner: &SystemRunner::new(),
         clock: &SystemClock,
-        accounts: &accounts,
-        working_dir: &directory,
-        env: &env,
-        packages: &package::Shared::default(),
-        services: &service::Memory::default(),
+        accounts: Accounts::default(),
     };
-    let provider = resource::select_provider(&resource, host).map_err(|err| err.to_string())?;
-    resource::inspect(&resource, &provider, host).map_err(|err| err.to_string())
-}
-
-/// Returns a resource whose name may go to a command; nothing else would check it here.
-fn checked(mut resource: Resource) -> Result<Resource, String> {
-    resource.complete().map_err(|err| err.to_string())?;
-    Ok(resource)
+    let scope = Scope::new(env, Mode::default());
+    look(&resource, &scope, &machine).map_err(|err| err.to_string())
 }
 
 /// Returns what upstream prints: the metadata alone, or the type's own keys.

@@ -36,8 +36,10 @@ impl Engine<'_> {
         Ok(unmet)
     }
 
-    /// Reports whether something this resource subscribes to has changed.
+    /// Reports whether something this resource subscribes to has changed, now or in an earlier run
+    /// that could not refresh it.
     pub(super) fn is_refreshed(&self, resource: &Resource) -> Result<bool, super::NoEvents> {
+        let is_owed = self.owed.borrow().contains(&resource.label());
         for item in resource.subscribe() {
             if let Some(reference) = Reference::parse(item)
                 && self.session.last(reference)?.changed
@@ -45,6 +47,6 @@ impl Engine<'_> {
                 return Ok(true);
             }
         }
-        Ok(false)
+        Ok(is_owed)
     }
 }

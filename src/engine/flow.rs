@@ -13,6 +13,7 @@ use crate::model::resource::{Invalid, Phase, Properties, Resource};
 use crate::model::secret::REDACTED;
 use crate::model::state::State;
 use crate::resource::{self, Provider, ProviderError, ResourceError};
+use crate::system::FileError;
 use crate::template::expr::ExprError;
 use crate::template::resolve::{self, ResolveError};
 
@@ -40,6 +41,8 @@ pub(super) enum ApplyError {
     Subscription(#[from] NoEvents),
     #[error(transparent)]
     Child(#[from] ChildError),
+    #[error("could not note the refreshes that are owed: {0}")]
+    Owed(#[from] FileError),
 }
 
 impl Engine<'_> {
@@ -82,7 +85,10 @@ impl Engine<'_> {
             return Ok(());
         }
         let state = match &resource.properties {
-            Properties::Apply(apply) => self.apply_child(scope, resource, apply).map(Some),
+            Properties::Apply(apply) => self
+                .promise_refreshes(scope, resource)
+                .and_then(|()| self.apply_child(scope, resource, apply))
+                .map(Some),
             _ if scope.mode.health_check_only => Ok(None),
             _ => self.converge(scope, resource, provider).map(Some),
         };
@@ -125,6 +131,7 @@ impl Engine<'_> {
         let mut stable = plan.satisfied;
         let mut changed = !plan.is_empty();
         if changed && !scope.mode.noop {
+            self.promise_refreshes(scope, resource)?;
             let after = self.change(scope, resource, provider, &state, &plan)?;
             changed = !plan.tentative || after.detail != state.detail;
             stable = stable || plan.settles;
@@ -139,6 +146,15 @@ impl Engine<'_> {
             common.noop_message = plan.message;
         }
         Ok(state)
+    }
+
+    /// Notes that what subscribes to this resource must refresh, before the resource changes.
+    fn promise_refreshes(&self, scope: &Scope, resource: &Resource) -> Result<(), ApplyError> {
+        let labels = self.subscribers.to(resource);
+        if !labels.is_empty() && !scope.mode.noop && !scope.mode.health_check_only {
+            self.owed.borrow_mut().promise(&labels)?;
+        }
+        Ok(())
     }
 
     fn change(

@@ -2,11 +2,14 @@
 //!
 //! The engine owns all policy (control, require, subscribe, noop, health) and knows nothing of
 //! who called it. Types and providers own none of it. [`flow`] is the life of one resource,
-//! [`run`] that of a manifest, [`session`] what is remembered.
+//! [`run`] that of a manifest, [`session`] what is remembered, `owed` what must not be forgotten.
 
 mod child;
 mod control;
 pub mod flow;
+mod line;
+mod look;
+mod owed;
 pub mod run;
 pub mod session;
 
@@ -19,42 +22,13 @@ use crate::resource::{Host, package, service};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
 use crate::template::expr::Cache;
+use owed::Subscribers;
 
 pub use flow::FlowError;
+pub use line::{Level, Line, status_line};
+pub use look::{LookError, look, to_look_at};
+pub use owed::Owed;
 pub use session::{EventIds, NoEvents, Session, SessionError};
-
-/// How loud a line is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    Debug,
-    Info,
-    Warn,
-    Error,
-}
-
-/// A line for the person who watches: a message and what belongs to it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Line {
-    pub level: Level,
-    pub message: String,
-    pub fields: Vec<(&'static str, String)>,
-}
-
-impl Line {
-    pub fn new(level: Level, message: impl Into<String>) -> Self {
-        Self {
-            level,
-            message: message.into(),
-            fields: Vec::new(),
-        }
-    }
-
-    #[must_use]
-    pub fn with(mut self, key: &'static str, value: impl ToString) -> Self {
-        self.fields.push((key, value.to_string()));
-        self
-    }
-}
 
 /// Where events and lines go: a terminal, a log, a spool.
 pub trait Sink {
@@ -122,6 +96,11 @@ pub struct Engine<'a> {
     programs: Cache,
     packages: package::Shared,
     services: service::Memory,
+    /// Who subscribes to what in the manifest that is being run.
+    subscribers: Subscribers,
+    owed: RefCell<Owed>,
+    /// Gives the reason to begin no further resource, once there is one.
+    stop: Option<&'a dyn Fn() -> Option<String>>,
     sink: RefCell<&'a mut dyn Sink>,
 }
 
@@ -134,8 +113,25 @@ impl<'a> Engine<'a> {
             programs: Cache::default(),
             packages: package::Shared::default(),
             services: service::Memory::default(),
+            subscribers: Subscribers::default(),
+            owed: RefCell::default(),
+            stop: None,
             sink: RefCell::new(sink),
         }
+    }
+
+    /// Also pays the refreshes that earlier runs owe, and notes those that this one will.
+    #[must_use]
+    pub fn owing(mut self, owed: Owed) -> Self {
+        self.owed = RefCell::new(owed);
+        self
+    }
+
+    /// Asks before each resource whether to stop there, and why.
+    #[must_use]
+    pub fn stopping(mut self, stop: &'a dyn Fn() -> Option<String>) -> Self {
+        self.stop = Some(stop);
+        self
     }
 
     pub fn session(&self) -> &Session {

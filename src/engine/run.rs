@@ -1,5 +1,6 @@
 //! The life of a manifest: its resources in order, each applied, reported and recorded.
 
+use super::owed::Subscribers;
 use super::{Engine, FlowError, Level, Line, Scope, Session, SessionError};
 use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
@@ -10,6 +11,8 @@ use crate::model::{Resource, TypeName};
 pub enum RunError {
     #[error("cannot set healthcheck only and noop mode at the same time")]
     TwoModes,
+    #[error("stopped before {label}: {reason}")]
+    Stopped { label: String, reason: String },
     #[error("{label}: {cause}")]
     Flow {
         label: String,
@@ -26,16 +29,30 @@ impl Engine<'_> {
         }
         self.say(scope, opening(scope, manifest));
         self.packages.expect_many();
+        let outer = std::mem::replace(&mut self.subscribers, Subscribers::of(manifest));
+        let result = self.run_resources(scope, manifest);
+        self.subscribers = outer;
+        result
+    }
+
+    fn run_resources(&mut self, scope: &Scope, manifest: &Manifest) -> Result<(), RunError> {
+        let mode = scope.mode;
         for resource in &manifest.resources {
             if mode.health_check_only && !has_checks(resource) {
                 continue;
             }
+            if let Some(reason) = self.stop.and_then(|stop| stop()) {
+                let label = resource.label();
+                return Err(RunError::Stopped { label, reason });
+            }
+            let not_owed = self.not_owed(resource);
             let event = self
                 .apply(scope, resource)
                 .map_err(|cause| RunError::Flow {
                     label: resource.label(),
                     cause: cause.into(),
                 })?;
+            self.settle(scope, resource, &event, not_owed);
             let failed = event.failed;
             if let Err(err) = self.record(scope, event) {
                 let line = Line::new(Level::Error, "Could not save event");
@@ -48,6 +65,35 @@ impl Engine<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns what subscribes to a resource and has no refresh owed yet.
+    fn not_owed(&self, resource: &Resource) -> Vec<String> {
+        let mut labels = self.subscribers.to(resource);
+        let owed = self.owed.borrow();
+        labels.retain(|label| !owed.contains(label));
+        labels
+    }
+
+    /// Takes debts back that did not come to be, and strikes out the one this resource paid.
+    fn settle(
+        &self,
+        scope: &Scope,
+        resource: &Resource,
+        event: &TransactionEvent,
+        not_owed: Vec<String>,
+    ) {
+        if scope.mode.noop || scope.mode.health_check_only || event.failed {
+            return;
+        }
+        let mut settled = if event.changed { Vec::new() } else { not_owed };
+        if !event.skipped {
+            settled.push(resource.label());
+        }
+        if let Err(err) = self.owed.borrow_mut().settle(&settled) {
+            let line = Line::new(Level::Error, "Could not save owed refreshes");
+            self.say(scope, line.with("error", err));
+        }
     }
 
     /// Reports and records an event.

@@ -139,6 +139,12 @@ pub fn parse_wait(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }
 
+/// Returns a duration as Go prints it, cut to milliseconds.
+pub fn go_millis(duration: Duration) -> String {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    go_duration(Duration::from_millis(millis))
+}
+
 /// Prints a duration in Go's form: `0s`, `24.6µs`, `250ms`, `1.5s`, `5m0s`, `1h0m3.2s`.
 pub fn go_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();

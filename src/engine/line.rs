@@ -1,0 +1,80 @@
+//! Lines for the person who watches, whoever shows them and wherever.
+
+use crate::model::event::TransactionEvent;
+use crate::model::text::go_millis;
+
+/// How loud a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+/// A line for the person who watches: a message and what belongs to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    pub level: Level,
+    pub message: String,
+    pub fields: Vec<(&'static str, String)>,
+}
+
+impl Line {
+    pub fn new(level: Level, message: impl Into<String>) -> Self {
+        Self {
+            level,
+            message: message.into(),
+            fields: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn with(mut self, key: &'static str, value: impl ToString) -> Self {
+        self.fields.push((key, value.to_string()));
+        self
+    }
+}
+
+/// Returns the one line that says how a resource came out.
+pub fn status_line(event: &TransactionEvent) -> Line {
+    let (level, word) = if event.failed {
+        (Level::Error, "failed")
+    } else if !event.unmet_requirements.is_empty() {
+        (Level::Error, "skipped due to unmet requirement")
+    } else if event.skipped {
+        (Level::Warn, "skipped")
+    } else if event.refreshed {
+        (Level::Warn, "refreshed")
+    } else if event.changed {
+        (Level::Warn, "changed")
+    } else {
+        (Level::Info, "stable")
+    };
+    let name = match event.alias.as_str() {
+        "" => event.name.clone(),
+        alias => format!("{alias} (alias)"),
+    };
+    let mut line = Line::new(level, format!("{}#{name} {word}", event.type_name));
+    if event.health_check_only {
+        line = line.with("healthcheck", true);
+    }
+    line = line
+        .with("ensure", &event.requested_ensure)
+        .with("runtime", go_millis(event.duration))
+        .with("provider", &event.provider);
+    if event.noop {
+        line = match event.noop_message.as_str() {
+            "" => line.with("noop", true),
+            message => line.with("noop", message),
+        };
+    }
+    if event.failed {
+        line = line.with("errors", event.errors.join(", "));
+    } else {
+        for item in &event.unmet_requirements {
+            line = line.with("unmet", item);
+        }
+    }
+    line
+}

@@ -1,0 +1,64 @@
+//! Looking without touching: the state of one resource, for whoever only wants to know.
+
+use super::{Machine, Scope};
+use crate::model::TypeName;
+use crate::model::resource::{
+    Archive, File, Invalid, Package, Properties, Resource, Scaffold, Service,
+};
+use crate::model::state::State;
+use crate::resource::{self, Host, ProviderError, ResourceError, package, service};
+
+/// Why a state can't be told.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    #[error("{0} resources do not support retrieving status")]
+    Unsupported(TypeName),
+    #[error("{0} name must be an absolute path, got {1:?}")]
+    RelativePath(TypeName, String),
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    #[error(transparent)]
+    Resource(#[from] ResourceError),
+}
+
+/// Returns a resource that asks for nothing, to be looked at.
+pub fn to_look_at(type_name: TypeName, name: &str) -> Result<Resource, LookError> {
+    let (properties, is_path) = match type_name {
+        TypeName::File => (Properties::File(File::default()), true),
+        TypeName::Scaffold => (Properties::Scaffold(Scaffold::default()), true),
+        TypeName::Archive => (Properties::Archive(Archive::default()), true),
+        TypeName::Package => (Properties::Package(Package::default()), false),
+        TypeName::Service => (Properties::Service(Service::default()), false),
+        other => return Err(LookError::Unsupported(other)),
+    };
+    if is_path && !name.starts_with('/') {
+        return Err(LookError::RelativePath(type_name, name.into()));
+    }
+    let ensure = match type_name {
+        TypeName::Service => "running",
+        _ => "present",
+    };
+    let mut resource = Resource::new(name, ensure, properties);
+    if !is_path {
+        // The name goes to a command; nothing else would check it here.
+        resource.complete()?;
+    }
+    Ok(resource)
+}
+
+/// Returns the state of a resource as it is now.
+pub fn look(resource: &Resource, scope: &Scope, machine: &Machine<'_>) -> Result<State, LookError> {
+    let host = Host {
+        runner: machine.runner,
+        clock: machine.clock,
+        accounts: &machine.accounts,
+        working_dir: scope.working_dir(),
+        env: &scope.env,
+        packages: &package::Shared::default(),
+        services: &service::Memory::default(),
+    };
+    let provider = resource::select_provider(resource, host)?;
+    Ok(resource::inspect(resource, &provider, host)?)
+}
