@@ -158,6 +158,11 @@ impl Gatherer {
         all.into()
     }
 
+    /// Returns the administrator's facts alone.
+    pub fn custom_facts(&self) -> Value {
+        self.custom().facts.clone()
+    }
+
     /// Returns how long ago a section was gathered, or nothing if it was not.
     pub fn age(&self, name: &str) -> Option<Duration> {
         let gathered = match Section::named(name) {

@@ -1,0 +1,370 @@
+//! The desk: one run at a time on a thread of its own, the rest in a short queue.
+//!
+//! Knows nothing of manifests or of the bus. A job is told either that it may begin or why it may
+//! not, exactly once, so that nobody waits for an answer that never comes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::model::run::{CurrentRun, RunId};
+use crate::model::text::go_duration;
+use crate::system::{Cancel, Clock};
+
+/// Why a job did not begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("busy: {0} runs are waiting already")]
+    Busy(usize),
+    #[error("deadline passed before the run could begin")]
+    Deadline,
+    #[error("cancelled before the run could begin")]
+    Cancelled,
+    #[error("the agent is shutting down")]
+    Closing,
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// Leave to run, and how to know that it was taken back.
+#[derive(Clone, Debug)]
+pub struct Permit {
+    pub cancel: Cancel,
+    reason: Arc<Mutex<Option<String>>>,
+    deadline: Option<DateTime<Utc>>,
+}
+
+impl Permit {
+    /// Returns why no further resource may begin, once that is so.
+    pub fn stop_reason(&self, now: DateTime<Utc>) -> Option<String> {
+        if self.deadline.is_some_and(|deadline| now > deadline) {
+            return Some("deadline passed".into());
+        }
+        lock(&self.reason).clone()
+    }
+
+    fn take_back(&self, reason: &str) {
+        lock(&self.reason).get_or_insert_with(|| reason.into());
+        self.cancel.cancel();
+    }
+}
+
+type Work = Box<dyn FnOnce(Result<Permit, Refusal>) + Send>;
+
+/// One thing to do.
+pub struct Job {
+    pub run: CurrentRun,
+    /// After this the job must not begin.
+    pub deadline: Option<DateTime<Utc>>,
+    pub work: Work,
+}
+
+/// Takes jobs and does them one after another.
+#[derive(Clone)]
+pub struct Desk(Arc<Inner>);
+
+struct Inner {
+    clock: Arc<dyn Clock>,
+    most_waiting: usize,
+    time_limit: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Job>,
+    current: Option<(CurrentRun, Permit)>,
+    is_closed: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Desk {
+    /// Opens a desk and starts its thread, which ends after [`Desk::close`].
+    pub fn open(
+        clock: Arc<dyn Clock>,
+        most_waiting: usize,
+        time_limit: Duration,
+    ) -> (Self, JoinHandle<()>) {
+        let desk = Self(Arc::new(Inner {
+            clock,
+            most_waiting,
+            time_limit,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }));
+        let worker = desk.clone();
+        (desk, std::thread::spawn(move || worker.work()))
+    }
+
+    /// Queues a job, or hands its work the reason why not.
+    pub fn submit(&self, job: Job) {
+        let refused = {
+            let mut state = lock(&self.0.state);
+            if state.is_closed {
+                Some((job, Refusal::Closing))
+            } else if state.waiting.len() >= self.0.most_waiting {
+                Some((job, Refusal::Busy(state.waiting.len())))
+            } else {
+                state.waiting.push_back(job);
+                self.0.changed.notify_one();
+                None
+            }
+        };
+        if let Some((job, refusal)) = refused {
+            (job.work)(Err(refusal));
+        }
+    }
+
+    /// Returns the current run and how many wait.
+    pub fn status(&self) -> (Option<CurrentRun>, usize) {
+        let state = lock(&self.0.state);
+        let current = state.current.as_ref().map(|(run, _)| run.clone());
+        (current, state.waiting.len())
+    }
+
+    /// Reports whether a run of this source waits for its turn.
+    pub fn is_waiting(&self, source: &str) -> bool {
+        let state = lock(&self.0.state);
+        state.waiting.iter().any(|job| job.run.source == source)
+    }
+
+    /// Cancels a run, whether it waits or is going on. Returns whether there was one.
+    pub fn cancel(&self, id: &RunId, reason: &str) -> bool {
+        let waiting = {
+            let mut state = lock(&self.0.state);
+            if let Some((run, permit)) = &state.current
+                && run.run_id == *id
+            {
+                permit.take_back(reason);
+                return true;
+            }
+            let at = state.waiting.iter().position(|job| job.run.run_id == *id);
+            at.and_then(|at| state.waiting.remove(at))
+        };
+        match waiting {
+            Some(job) => {
+                (job.work)(Err(Refusal::Cancelled));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Cancels a run that takes too long; to be called now and then.
+    pub fn enforce_time_limit(&self) {
+        let state = lock(&self.0.state);
+        if let Some((run, permit)) = &state.current {
+            let taken = (self.0.clock.now() - run.since)
+                .to_std()
+                .unwrap_or_default();
+            if taken > self.0.time_limit {
+                let limit = go_duration(self.0.time_limit);
+                permit.take_back(&format!("run took longer than {limit}"));
+            }
+        }
+    }
+
+    /// Takes no more jobs, and refuses those that wait. The current run goes on.
+    pub fn close(&self) {
+        let waiting = {
+            let mut state = lock(&self.0.state);
+            state.is_closed = true;
+            self.0.changed.notify_all();
+            std::mem::take(&mut state.waiting)
+        };
+        for job in waiting {
+            (job.work)(Err(Refusal::Closing));
+        }
+    }
+
+    /// Takes the current run's permit back.
+    pub fn cancel_current(&self, reason: &str) {
+        if let Some((_, permit)) = &lock(&self.0.state).current {
+            permit.take_back(reason);
+        }
+    }
+
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            let Job {
+                mut run,
+                deadline,
+                work,
+            } = job;
+            let now = self.0.clock.now();
+            if deadline.is_some_and(|deadline| now > deadline) {
+                work(Err(Refusal::Deadline));
+                continue;
+            }
+            let cancel = match Cancel::new() {
+                Ok(cancel) => cancel,
+                Err(err) => {
+                    work(Err(Refusal::Internal(err.to_string())));
+                    continue;
+                }
+            };
+            let permit = Permit {
+                cancel,
+                reason: Arc::default(),
+                deadline,
+            };
+            run.since = now;
+            lock(&self.0.state).current = Some((run, permit.clone()));
+            work(Ok(permit));
+            lock(&self.0.state).current = None;
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut state = lock(&self.0.state);
+        loop {
+            if let Some(job) = state.waiting.pop_front() {
+                return Some(job);
+            }
+            if state.is_closed {
+                return None;
+            }
+            state = self
+                .0
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+    use crate::model::id::EventId;
+    use crate::model::run::Trigger;
+    use crate::system::FixedClock;
+
+    fn start() -> DateTime<Utc> {
+        DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+    }
+
+    fn id(number: u128) -> RunId {
+        EventId::new(start(), number)
+    }
+
+    fn job(number: u128, work: Work) -> Job {
+        Job {
+            run: CurrentRun {
+                run_id: id(number),
+                source: format!("s{number}"),
+                trigger: Trigger::Request,
+                since: start(),
+                noop: false,
+            },
+            deadline: None,
+            work,
+        }
+    }
+
+    fn told() -> (Work, Receiver<Result<(), Refusal>>) {
+        let (tell, told) = channel();
+        let work: Work = Box::new(move |leave| tell.send(leave.map(|_| ())).unwrap());
+        (work, told)
+    }
+
+    /// Opens a desk whose one run goes on until the sender is dropped.
+    fn busy_desk(
+        clock: &Arc<FixedClock>,
+    ) -> (Desk, std::sync::mpsc::Sender<()>, Receiver<Option<String>>) {
+        let (desk, _thread) = Desk::open(clock.clone(), 1, Duration::from_secs(60));
+        let (hold, held) = channel::<()>();
+        let (begun, begins) = channel();
+        let (end, ended) = channel();
+        let now = clock.clone();
+        desk.submit(job(
+            1,
+            Box::new(move |leave| {
+                let permit = leave.unwrap();
+                begun.send(()).unwrap();
+                let _ = held.recv();
+                end.send(permit.stop_reason(now.now())).unwrap();
+            }),
+        ));
+        begins.recv().unwrap();
+        (desk, hold, ended)
+    }
+
+    #[test]
+    fn jobs_run_one_after_another_and_a_full_queue_says_busy() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (desk, hold, _ended) = busy_desk(&clock);
+        let (work, second) = told();
+        desk.submit(job(2, work));
+        let (work, third) = told();
+        desk.submit(job(3, work));
+        assert_eq!(third.recv().unwrap(), Err(Refusal::Busy(1)));
+        assert_eq!(desk.status().0.unwrap().run_id, id(1));
+        assert!(desk.is_waiting("s2"));
+        drop(hold);
+        assert_eq!(second.recv().unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn a_job_whose_deadline_passed_in_the_queue_does_not_begin() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (desk, hold, _ended) = busy_desk(&clock);
+        let (work, late) = told();
+        let mut late_job = job(2, work);
+        late_job.deadline = Some(start() + chrono::TimeDelta::seconds(5));
+        desk.submit(late_job);
+        clock.advance(Duration::from_secs(6));
+        drop(hold);
+        assert_eq!(late.recv().unwrap(), Err(Refusal::Deadline));
+    }
+
+    #[test]
+    fn a_waiting_run_and_the_current_one_can_be_cancelled() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (desk, hold, ended) = busy_desk(&clock);
+        let (work, second) = told();
+        desk.submit(job(2, work));
+        assert!(desk.cancel(&id(2), "by ann"));
+        assert_eq!(second.recv().unwrap(), Err(Refusal::Cancelled));
+        assert!(desk.cancel(&id(1), "by ann"));
+        assert!(!desk.cancel(&id(9), "by ann"));
+        drop(hold);
+        assert_eq!(ended.recv().unwrap().as_deref(), Some("by ann"));
+    }
+
+    #[test]
+    fn a_run_that_takes_too_long_is_told_to_stop() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (desk, hold, ended) = busy_desk(&clock);
+        desk.enforce_time_limit();
+        clock.advance(Duration::from_secs(61));
+        desk.enforce_time_limit();
+        drop(hold);
+        let reason = ended.recv().unwrap();
+        assert_eq!(reason.as_deref(), Some("run took longer than 1m0s"));
+    }
+
+    #[test]
+    fn a_closed_desk_refuses_what_waits_and_what_comes() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (desk, hold, ended) = busy_desk(&clock);
+        let (work, second) = told();
+        desk.submit(job(2, work));
+        desk.close();
+        assert_eq!(second.recv().unwrap(), Err(Refusal::Closing));
+        let (work, third) = told();
+        desk.submit(job(3, work));
+        assert_eq!(third.recv().unwrap(), Err(Refusal::Closing));
+        drop(hold);
+        assert_eq!(ended.recv().unwrap(), None, "the current run goes on");
+    }
+}

@@ -1,0 +1,125 @@
+//! The facts of a node over time: gathered when asked for, and kept for a while, because asking
+//! often must not cost often.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::facts::{Gatherer, Places};
+use crate::model::Value;
+use crate::model::value::Map;
+use crate::system::Clock;
+use crate::template::env::Facts;
+
+/// Host facts that change by themselves; nobody selects nodes by them.
+const VOLATILE: [&str; 2] = ["uptime", "procs"];
+
+/// Keeps the facts of this node until they are too old.
+pub struct FactsKeeper {
+    places: Places,
+    clock: Arc<dyn Clock>,
+    /// Facts that are younger are not gathered again.
+    floor: Duration,
+    held: Mutex<Option<(Duration, Arc<Gatherer>)>>,
+}
+
+impl FactsKeeper {
+    pub fn new(places: Places, clock: Arc<dyn Clock>, floor: Duration) -> Self {
+        Self {
+            places,
+            clock,
+            floor,
+            held: Mutex::default(),
+        }
+    }
+
+    /// Returns the facts for one run or question; sections are read when they are named.
+    pub fn current(&self) -> Facts {
+        Facts::Lazy(self.gatherer().into_source())
+    }
+
+    /// Returns the facts that selections go by: what the administrator set, and what the host is.
+    pub fn for_selection(&self) -> Value {
+        let gatherer = self.gatherer();
+        let mut facts: Map = match gatherer.custom_facts().as_map() {
+            Some(custom) => custom.clone(),
+            None => Map::new(),
+        };
+        if let Some(host) = gatherer.section("host") {
+            facts.insert("host".into(), without_volatile(&host));
+        }
+        facts.into()
+    }
+
+    /// Makes the next question gather anew, however young the facts are.
+    pub fn forget(&self) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn gatherer(&self) -> Arc<Gatherer> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.monotonic();
+        match &*held {
+            Some((since, gatherer)) if now.saturating_sub(*since) < self.floor => gatherer.clone(),
+            _ => {
+                let gatherer = Gatherer::new(self.places.clone(), self.clock.clone());
+                let gatherer = Arc::new(gatherer);
+                *held = Some((now, gatherer.clone()));
+                gatherer
+            }
+        }
+    }
+}
+
+fn without_volatile(facts: &Value) -> Value {
+    let Some(map) = facts.as_map() else {
+        return facts.clone();
+    };
+    let kept = map
+        .iter()
+        .filter(|(key, _)| !VOLATILE.contains(&&***key))
+        .map(|(key, value)| (key.clone(), without_volatile(value)));
+    kept.collect::<Map>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::system::FixedClock;
+
+    #[test]
+    fn facts_are_gathered_again_only_when_they_are_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("choria/ccm/facts.yaml");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "site: one\n").unwrap();
+        let home = directory.path().to_str().unwrap().to_owned();
+        let environ = BTreeMap::from([("XDG_CONFIG_HOME".to_owned(), home)]);
+        let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
+        let keeper = FactsKeeper::new(
+            Places::from_env(&environ),
+            clock.clone(),
+            Duration::from_secs(120),
+        );
+        assert_eq!(keeper.current().section("site"), Some("one".into()));
+        std::fs::write(&file, "site: two\n").unwrap();
+        clock.advance(Duration::from_secs(119));
+        assert_eq!(keeper.current().section("site"), Some("one".into()));
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(keeper.current().section("site"), Some("two".into()));
+    }
+
+    #[test]
+    fn selections_see_what_the_host_is_and_not_how_long_it_is_up() {
+        let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
+        let places = Places::from_env(&BTreeMap::new());
+        let keeper = FactsKeeper::new(places, clock, Duration::from_secs(120));
+        let facts = keeper.for_selection();
+        let info = facts.get("host").and_then(|host| host.get("info")).unwrap();
+        assert!(info.get("hostname").is_some(), "{info}");
+        assert_eq!(info.get("uptime"), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! A pause: why this node is to be left alone, and until when. It survives a restart.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Deserialize;
+
+use crate::model::document::parse_message;
+use crate::model::json;
+use crate::model::node::Pause;
+use crate::model::text::parse_duration;
+use crate::system::Clock;
+use crate::system::files::{self, Durability, FileError};
+
+/// No pause takes more room on disk.
+const MAX_BYTES: u64 = 64 * 1024;
+
+/// The longest reason anyone reads.
+const MAX_REASON: usize = 1024;
+
+/// Why a pause can't be begun.
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    #[error("invalid pause request: {0}")]
+    Request(String),
+    #[error("could not save the pause: {0}")]
+    File(#[from] FileError),
+}
+
+/// What a pause request says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Asked {
+    reason: String,
+    /// When it ends: an RFC 3339 time.
+    until: String,
+    /// How long it lasts: a duration such as `2h`.
+    #[serde(rename = "for")]
+    lasting: String,
+}
+
+/// Remembers the pause of this node.
+pub struct PauseBook {
+    file: PathBuf,
+    clock: Arc<dyn Clock>,
+    pause: Mutex<Option<Pause>>,
+}
+
+impl PauseBook {
+    /// Opens the book; what can't be read is no pause, and the caller is told.
+    pub fn open(file: &Path, clock: Arc<dyn Clock>) -> (Self, Option<String>) {
+        let read = match files::read_to_string(file, MAX_BYTES) {
+            Ok(text) => serde_json::from_str(&text)
+                .map(Some)
+                .map_err(|err| format!("{}: {err}", file.display())),
+            Err(err) if err.is_not_found() => Ok(None),
+            Err(err) => Err(err.to_string()),
+        };
+        let (pause, trouble) = match read {
+            Ok(pause) => (pause, None),
+            Err(trouble) => (None, Some(trouble)),
+        };
+        let book = Self {
+            file: file.to_owned(),
+            clock,
+            pause: Mutex::new(pause),
+        };
+        (book, trouble)
+    }
+
+    /// Returns the pause that holds now.
+    pub fn current(&self) -> Option<Pause> {
+        let now = self.clock.now();
+        let mut pause = self.lock();
+        if pause
+            .as_ref()
+            .is_some_and(|pause| pause.until.is_some_and(|until| until <= now))
+        {
+            *pause = None;
+            // A pause that is over is over, also if its file stays behind.
+            let _ = files::remove(&self.file);
+        }
+        pause.clone()
+    }
+
+    /// Begins a pause as a request asks: a document with `reason`, and `until` or `for`.
+    pub fn begin(&self, body: &str, by: &str) -> Result<Pause, PauseError> {
+        let pause = self.read(body, by).map_err(PauseError::Request)?;
+        let text = json::compact(&pause).map_err(|err| PauseError::Request(err.to_string()))?;
+        files::write_private(&self.file, text.as_bytes(), Durability::Complete)?;
+        *self.lock() = Some(pause.clone());
+        Ok(pause)
+    }
+
+    /// Ends the pause, if there is one.
+    pub fn end(&self) -> Result<(), PauseError> {
+        files::remove(&self.file)?;
+        *self.lock() = None;
+        Ok(())
+    }
+
+    fn read(&self, body: &str, by: &str) -> Result<Pause, String> {
+        let asked = match body.trim() {
+            "" => Asked::default(),
+            body => {
+                let node = parse_message(body).map_err(|err| err.to_string())?;
+                Asked::deserialize(&node).map_err(|err| err.to_string())?
+            }
+        };
+        if asked.reason.trim().is_empty() {
+            return Err("reason is required".into());
+        }
+        if asked.reason.len() > MAX_REASON {
+            return Err(format!("reason is longer than {MAX_REASON} bytes"));
+        }
+        let now = self.clock.now();
+        let until = match (asked.until.as_str(), asked.lasting.as_str()) {
+            ("", "") => None,
+            (until, "") => Some(
+                chrono::DateTime::parse_from_rfc3339(until)
+                    .map_err(|_| format!("until must be an RFC 3339 time, got {until:?}"))?
+                    .to_utc(),
+            ),
+            ("", lasting) => {
+                let nanos = parse_duration(lasting).map_err(|err| err.to_string())?;
+                let end = now.checked_add_signed(chrono::TimeDelta::nanoseconds(nanos));
+                Some(end.ok_or("pause is too long")?)
+            }
+            _ => return Err("until and for exclude each other".into()),
+        };
+        if until.is_some_and(|until| until <= now) {
+            return Err("pause would end before it begins".into());
+        }
+        Ok(Pause {
+            reason: asked.reason,
+            by: by.into(),
+            since: now,
+            until,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Pause>> {
+        self.pause.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::system::FixedClock;
+
+    fn book() -> (tempfile::TempDir, Arc<FixedClock>, PauseBook) {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = Arc::new(FixedClock::new(
+            DateTime::from_timestamp(1_800_000_000, 0).unwrap(),
+        ));
+        let (book, trouble) = PauseBook::open(&directory.path().join("pause"), clock.clone());
+        assert_eq!(trouble, None);
+        (directory, clock, book)
+    }
+
+    #[test]
+    fn a_pause_survives_a_restart_and_ends_by_itself() {
+        let (directory, clock, book) = book();
+        book.begin(r#"{"reason":"disk swap","for":"2h"}"#, "ann")
+            .unwrap();
+        let (again, _) = PauseBook::open(&directory.path().join("pause"), clock.clone());
+        let pause = again.current().unwrap();
+        assert_eq!(
+            (pause.reason.as_str(), pause.by.as_str()),
+            ("disk swap", "ann")
+        );
+        clock.advance(Duration::from_secs(2 * 3600));
+        assert_eq!(again.current(), None);
+        let (third, _) = PauseBook::open(&directory.path().join("pause"), clock);
+        assert_eq!(third.current(), None);
+    }
+
+    #[test]
+    fn a_pause_without_an_end_lasts_until_it_is_ended() {
+        let (_directory, clock, book) = book();
+        book.begin("reason: moving house\n", "").unwrap();
+        clock.advance(Duration::from_secs(1_000_000));
+        assert!(book.current().is_some());
+        book.end().unwrap();
+        assert_eq!(book.current(), None);
+    }
+
+    #[test]
+    fn a_request_that_makes_no_sense_is_refused_with_its_reason() {
+        let (_directory, _clock, book) = book();
+        for (body, reason) in [
+            ("", "reason is required"),
+            ("{\"reason\":\" \"}", "reason is required"),
+            (
+                "{\"reason\":\"x\",\"for\":\"1h\",\"until\":\"2099-01-01T00:00:00Z\"}",
+                "until and for exclude each other",
+            ),
+            (
+                "{\"reason\":\"x\",\"until\":\"tomorrow\"}",
+                "until must be an RFC 3339 time, got \"tomorrow\"",
+            ),
+            (
+                "{\"reason\":\"x\",\"until\":\"2020-01-01T00:00:00Z\"}",
+                "pause would end before it begins",
+            ),
+            (
+                "{\"reasons\":\"x\"}",
+                "unknown property \"reasons\", did you mean \"reason\"?",
+            ),
+        ] {
+            let error = book.begin(body, "").unwrap_err().to_string();
+            assert!(error.ends_with(reason), "{error}");
+        }
+        assert_eq!(book.current(), None);
+    }
+
+    #[test]
+    fn a_file_that_is_no_pause_is_told_and_does_not_hold() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pause");
+        std::fs::write(&file, "{").unwrap();
+        let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
+        let (book, trouble) = PauseBook::open(&file, clock);
+        assert!(trouble.is_some());
+        assert_eq!(book.current(), None);
+    }
+}
