@@ -2,6 +2,7 @@
 //!
 //! So far only [`sources`], where manifests come from; the command line uses it too.
 
+pub mod cache;
 pub mod desk;
 pub mod facts;
 pub mod pause;

@@ -41,6 +41,8 @@ pub enum SourceError {
     Unpack(#[from] UnpackError),
     #[error(transparent)]
     File(#[from] FileError),
+    #[error("could not record the copy of a bundle: {0}")]
+    Record(serde_json::Error),
 }
 
 /// A manifest that can be read now.
@@ -87,7 +89,7 @@ fn local(path: &Path, shown: String, temporary: &Path) -> Result<Fetched, Source
     let is_directory = found.is_some_and(|found| found.kind == FileKind::Directory);
     let is_bundle = path.to_str().and_then(ArchiveKind::of) == Some(ArchiveKind::TarGz);
     if is_bundle && !is_directory {
-        return unbundle(path, shown, PrivateDir::create(temporary, "manifest-")?);
+        return unbundled(path, shown, PrivateDir::create(temporary, "manifest-")?);
     }
     let manifest_path = match is_directory {
         true => path.join(MANIFEST),
@@ -116,26 +118,31 @@ fn remote(
             .map(drop)
             .map_err(SourceError::from)
     })?;
-    unbundle(&bundle, shown, temp)
+    unbundled(&bundle, shown, temp)
 }
 
-/// Unpacks a bundle and finds the manifest in it: the first by that name, at any depth.
-fn unbundle(bundle: &Path, shown: String, temp: PrivateDir) -> Result<Fetched, SourceError> {
-    let directory = temp.path().join("bundle");
-    files::create_private_dir(&directory)?;
-    let kind = ArchiveKind::TarGz;
-    let unpacked = unpack::unpack(bundle, kind, &directory, Rules::Bundle, Limits::BUNDLE)?;
-    let manifest = unpacked
-        .iter()
-        .find(|path| path.file_name().is_some_and(|name| name == MANIFEST))
-        .ok_or(SourceError::NoManifest)?;
-    let manifest_path = directory.join(manifest);
+/// Unpacks a bundle into a directory that goes with the manifest.
+fn unbundled(bundle: &Path, shown: String, temp: PrivateDir) -> Result<Fetched, SourceError> {
+    let manifest_path = unbundle(bundle, &temp.path().join("bundle"))?;
     Ok(Fetched {
         directory: parent(&manifest_path),
         manifest_path,
         shown,
         temp: Some(temp),
     })
+}
+
+/// Unpacks a bundle into a new directory and returns the manifest in it: the first by that name,
+/// at any depth.
+pub(super) fn unbundle(bundle: &Path, directory: &Path) -> Result<PathBuf, SourceError> {
+    files::create_private_dir(directory)?;
+    let kind = ArchiveKind::TarGz;
+    let unpacked = unpack::unpack(bundle, kind, directory, Rules::Bundle, Limits::BUNDLE)?;
+    let manifest = unpacked
+        .iter()
+        .find(|path| path.file_name().is_some_and(|name| name == MANIFEST))
+        .ok_or(SourceError::NoManifest)?;
+    Ok(directory.join(manifest))
 }
 
 fn parent(file: &Path) -> PathBuf {
