@@ -1,9 +1,317 @@
-//! When and from where: what keeps a node at its manifests without anyone typing.
+//! When and from where: what keeps a node at its manifests without anyone typing, and answers for
+//! it on the bus.
 //!
-//! So far only [`sources`], where manifests come from; the command line uses it too.
+//! An [`Agent`] is one node's: [`Agent::start`] puts the parts together, [`Agent::stop`] takes
+//! them apart in order. Read `verbs` for what a node can be asked, `schedule` for when it acts by
+//! itself, `assignment` for what the fleet wants of it, `work` for a run, `desk` for the queue,
+//! `spool` and `publisher` for how events reach the bus. Everything keeps going while the bus is
+//! away.
 
+pub mod assignment;
 pub mod cache;
+pub mod config;
+pub mod data;
 pub mod desk;
 pub mod facts;
+pub mod feed;
+pub mod log;
+pub mod metrics;
+pub mod monitor;
+pub mod node;
+pub mod notify;
+pub mod outbox;
 pub mod pause;
+pub mod presence;
+pub mod publisher;
+pub mod schedule;
+pub mod serve;
 pub mod sources;
+pub mod spool;
+pub mod verbs;
+pub mod work;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use assignment::Assignments;
+use cache::Cache;
+use config::Config;
+use data::DataKeeper;
+use desk::Desk;
+use facts::FactsKeeper;
+use feed::Feed;
+use log::Log;
+use metrics::Metrics;
+use node::{Memory, Node, VERSION};
+use outbox::Outbox;
+use pause::PauseBook;
+use presence::Presence;
+use publisher::Publisher;
+use schedule::{Schedule, Signals, Times};
+use spool::{Limits, Spool, SpoolError};
+use verbs::Answering;
+
+use crate::engine::Level;
+use crate::facts::Places;
+use crate::nats::{Bus, Connection, NatsError, Patience, Settings, Subjects, connect};
+use crate::system::files::{self, FileError};
+use crate::system::{Clock, SystemClock};
+
+/// How long the current run may go on after the agent was told to stop.
+const RUN_GRACE: Duration = Duration::from_secs(30);
+
+/// How long it may take a run to end that was told to.
+const KILL_GRACE: Duration = Duration::from_secs(10);
+
+/// How long events may take to the bus after the last run.
+const FLUSH_GRACE: Duration = Duration::from_secs(5);
+
+/// How often the node looks after itself.
+const PATROL: Duration = Duration::from_secs(1);
+
+/// Why an agent can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    #[error(transparent)]
+    Nats(#[from] NatsError),
+}
+
+/// An agent that runs.
+pub struct Agent {
+    node: Arc<Node>,
+    connection: Connection,
+    stop: watch::Sender<bool>,
+    /// Stops the publisher, which outlives the rest.
+    stop_publishing: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+    publishing: JoinSet<()>,
+    worker: JoinHandle<()>,
+}
+
+impl Agent {
+    /// Starts the agent of one node. The bus need not be there.
+    pub async fn start(
+        config: &Config,
+        settings: &Settings,
+        environ: BTreeMap<String, String>,
+        log: Log,
+        metrics: Metrics,
+    ) -> Result<Self, AgentError> {
+        let subjects = Subjects::new(&config.subject_prefix, config.collective.clone())?;
+        let (node, spool, worker) = build(config, &subjects, settings, environ, log, metrics)?;
+        let connection = connect(settings, Patience::ForEver, "choria-ccm").await?;
+        let (stop, stopped) = watch::channel(false);
+        let (stop_publishing, publishing_stopped) = watch::channel(false);
+        let mut agent = Self {
+            node,
+            connection,
+            stop,
+            stop_publishing,
+            tasks: JoinSet::new(),
+            publishing: JoinSet::new(),
+            worker,
+        };
+        agent.begin_publishing(spool, publishing_stopped);
+        let nudge = Arc::new(Notify::new());
+        agent.listen(&subjects, &nudge, &stopped).await?;
+        agent.begin_presence(&subjects, &stopped);
+        agent.begin_schedule(config, subjects, nudge, &stopped)?;
+        agent.begin_patrol(&stopped);
+        Ok(agent)
+    }
+
+    /// Returns what the agent's parts share.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Stops: nothing new begins, the current run gets its time, events go out, presence ends.
+    pub async fn stop(mut self) {
+        let Self { node, .. } = &self;
+        node.desk.close();
+        self.stop.send_replace(true);
+        let worker = self.worker;
+        let mut ended = tokio::task::spawn_blocking(move || worker.join().is_ok());
+        if tokio::time::timeout(RUN_GRACE, &mut ended).await.is_err() {
+            node.say(Level::Warn, "Stopping a run that takes too long", &[]);
+            node.desk.cancel_current("the agent is shutting down");
+            let _ = tokio::time::timeout(KILL_GRACE, ended).await;
+        }
+        while self.tasks.join_next().await.is_some() {}
+        node.outbox.sync();
+        self.stop_publishing.send_replace(true);
+        let flushed = async { while self.publishing.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(FLUSH_GRACE, flushed).await;
+        self.connection.drain().await;
+    }
+
+    fn begin_publishing(&mut self, spool: Arc<Spool>, stopped: watch::Receiver<bool>) {
+        let publisher = Publisher::new(
+            spool,
+            self.connection.clone(),
+            self.node.metrics.clone(),
+            self.node.log.clone(),
+        );
+        self.publishing.spawn(publisher.run(stopped));
+    }
+
+    async fn listen(
+        &mut self,
+        subjects: &Subjects,
+        nudge: &Arc<Notify>,
+        stopped: &watch::Receiver<bool>,
+    ) -> Result<(), AgentError> {
+        let (served, verbs) = serve::listen(&self.node, &self.connection, subjects).await?;
+        let answering = Answering::new(self.node.clone(), nudge.clone());
+        let node = self.node.clone();
+        self.tasks
+            .spawn(serve::answer(served, verbs, node, answering, stopped.clone()));
+        Ok(())
+    }
+
+    fn begin_presence(&mut self, subjects: &Subjects, stopped: &watch::Receiver<bool>) {
+        let presence = Presence {
+            node: self.node.clone(),
+            connection: self.connection.clone(),
+            subjects: subjects.clone(),
+        };
+        self.tasks.spawn(presence.keep(stopped.clone()));
+    }
+
+    fn begin_schedule(
+        &mut self,
+        config: &Config,
+        subjects: Subjects,
+        nudge: Arc<Notify>,
+        stopped: &watch::Receiver<bool>,
+    ) -> Result<(), AgentError> {
+        let cache = Cache::open(&config.cache_dir)?;
+        // One place each: a feed that waits to be heard already says everything.
+        let (tell, fresh) = mpsc::channel(config.manifests.len().max(1));
+        let mut feeds = Vec::new();
+        for (number, source) in config.manifests.iter().enumerate() {
+            let feed = Arc::new(Feed::new(source.clone(), cache.clone()));
+            feeds.push(feed.clone());
+            self.tasks.spawn(feed.follow(
+                number,
+                self.node.clone(),
+                self.connection.clone(),
+                tell.clone(),
+                stopped.clone(),
+            ));
+        }
+        let link = self.connection.state();
+        let assignments =
+            Assignments::new(self.node.clone(), self.connection.clone(), subjects, cache);
+        let times = Times {
+            interval: config.interval,
+            health_check_interval: config.health_check_interval,
+            offset: config.splay_offset(),
+        };
+        let schedule = Schedule::new(self.node.clone(), feeds, assignments, times);
+        let signals = Signals {
+            fresh,
+            nudge,
+            link,
+            stop: stopped.clone(),
+        };
+        self.tasks.spawn(schedule.run(signals));
+        Ok(())
+    }
+
+    /// Ends runs that take too long and keeps the gauges current.
+    fn begin_patrol(&mut self, stopped: &watch::Receiver<bool>) {
+        let (node, connection) = (self.node.clone(), self.connection.clone());
+        let mut stopped = stopped.clone();
+        self.tasks.spawn(async move {
+            let mut patrol = tokio::time::interval(PATROL);
+            loop {
+                tokio::select! {
+                    _ = stopped.wait_for(|stopped| *stopped) => return,
+                    _ = patrol.tick() => {}
+                }
+                node.desk.enforce_time_limit();
+                let (current, waiting) = node.desk.status();
+                node.metrics.queued(waiting + usize::from(current.is_some()));
+                node.metrics.connected(connection.is_up());
+                node.metrics.paused(node.pause.current().is_some());
+                node.metrics.spooled(node.outbox.status());
+            }
+        });
+    }
+}
+
+/// Puts together what the parts of an agent share.
+fn build(
+    config: &Config,
+    subjects: &Subjects,
+    settings: &Settings,
+    environ: BTreeMap<String, String>,
+    log: Log,
+    metrics: Metrics,
+) -> Result<(Arc<Node>, Arc<Spool>, JoinHandle<()>), AgentError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    files::create_private_dir(&config.state_dir)?;
+    let (spool, recovered) = open_spool(config)?;
+    let (desk, worker) = Desk::open(clock.clone(), config.queue, config.run_timeout);
+    let places = Places::from_env(&environ);
+    let (pause, trouble) = PauseBook::open(&config.state_dir.join("pause.json"), clock.clone());
+    let outbox = Outbox::new(
+        spool.clone(),
+        subjects.clone(),
+        config.identity.token(),
+        log.clone(),
+    );
+    let node = Node {
+        identity: config.identity.clone(),
+        collective: config.collective.clone(),
+        groups: config.groups.clone(),
+        started: clock.now(),
+        beat: config.beat,
+        noop: config.noop,
+        environ,
+        state_dir: config.state_dir.clone(),
+        facts: FactsKeeper::new(places, clock.clone(), config.facts_interval),
+        data: DataKeeper::new(
+            config.external_data_url.clone(),
+            config.state_dir.join("data.json"),
+        ),
+        clock,
+        pause,
+        desk,
+        outbox,
+        bus: Bus::new(settings.clone()),
+        metrics,
+        log,
+        memory: Memory::default(),
+    };
+    if let Some(reason) = trouble {
+        node.say(Level::Warn, "Could not read the pause", &[("error", reason)]);
+    }
+    let fields = [
+        ("identity", node.identity.to_string()),
+        ("version", VERSION.to_owned()),
+        ("events", recovered.to_string()),
+    ];
+    node.say(Level::Info, "Agent starting", &fields);
+    Ok((Arc::new(node), spool, worker))
+}
+
+fn open_spool(config: &Config) -> Result<(Arc<Spool>, usize), AgentError> {
+    let limits = Limits {
+        max_bytes: config.spool.max_size,
+        ..Limits::default()
+    };
+    let (spool, recovered) = Spool::open(Path::new(&config.spool.directory), limits)?;
+    Ok((Arc::new(spool), recovered.records))
+}

@@ -1,0 +1,286 @@
+//! Assignments: what the fleet wants this node to be, followed level by level.
+//!
+//! Reads the one key that is this node's, whenever something may have changed; keeps it and its
+//! bundles on disk, so that a node converges also while nobody can be asked; and writes what it
+//! converged to. No consumer is kept on the servers, so nothing is lost while the node is away.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::cache::Cache;
+use super::feed::fetch_object;
+use super::node::Node;
+use super::schedule::perform;
+use super::work::{Done, Order, What};
+use crate::engine::{Level, Mode};
+use crate::model::event::TransactionEvent;
+use crate::model::json;
+use crate::model::node::{Assignment, BundleRef, Drift, REPORT, Report};
+use crate::model::run::{RunOutcome, RunSummary, Trigger};
+use crate::nats::streams::{DESIRED, MANIFESTS, REPORTED};
+use crate::nats::{Connection, NatsError, Subjects};
+use crate::system::files::{self, Durability};
+
+/// No assignment or report on disk is larger.
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
+
+/// How many resources a report names as drifted; the rest is only counted by the summary.
+const MAX_DRIFT: usize = 500;
+
+/// Whether an assignment that was followed already is followed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    Always,
+    IfNew,
+}
+
+/// Follows the assignment of a node.
+pub struct Assignments {
+    node: Arc<Node>,
+    connection: Connection,
+    subjects: Subjects,
+    cache: Cache,
+    /// The generation that was followed since the agent started.
+    followed: Option<u64>,
+    /// What was last reported, and whether the bus has it.
+    report: Option<(Report, bool)>,
+}
+
+impl Assignments {
+    pub fn new(
+        node: Arc<Node>,
+        connection: Connection,
+        subjects: Subjects,
+        cache: Cache,
+    ) -> Self {
+        let report = read_document(&node.state_dir.join("report.json"));
+        Self {
+            node,
+            connection,
+            subjects,
+            cache,
+            followed: None,
+            // The bus may have been away when it was written.
+            report: report.map(|report| (report, false)),
+        }
+    }
+
+    /// Converges to the assignment and reports.
+    pub async fn follow(&mut self, check: Check) {
+        let assignment = self.wanted().await;
+        let is_new = |assignment: &Assignment| self.followed != Some(assignment.generation);
+        match assignment {
+            Some(wanted) if check == Check::Always || is_new(&wanted) => {
+                if self.node.pause.current().is_none() {
+                    self.converge(wanted).await;
+                }
+            }
+            _ => {}
+        }
+        self.tell().await;
+    }
+
+    /// Returns the assignment: the one on the bus, or the last one seen while the bus is away.
+    async fn wanted(&self) -> Option<Assignment> {
+        match self.ask().await {
+            Ok(Some(text)) => match serde_json::from_slice::<Assignment>(&text) {
+                Ok(assignment) => {
+                    self.keep("assignment.json", &assignment);
+                    Some(assignment)
+                }
+                Err(err) => {
+                    self.complain("Could not read the assignment", &err.to_string());
+                    self.last_seen()
+                }
+            },
+            Ok(None) => {
+                // No longer assigned: forgotten here, too.
+                let _ = files::remove(&self.file("assignment.json"));
+                None
+            }
+            Err(NatsError::NoBucket(_)) => None,
+            Err(_) => self.last_seen(),
+        }
+    }
+
+    async fn ask(&self) -> Result<Option<bytes::Bytes>, NatsError> {
+        if !self.connection.is_up() {
+            return Err(NatsError::Closed);
+        }
+        let bucket = self.connection.bucket(DESIRED).await?;
+        let key = self.subjects.key(&self.node.identity.token());
+        Ok(bucket.get(&key).await?.map(|entry| entry.value))
+    }
+
+    fn last_seen(&self) -> Option<Assignment> {
+        read_document(&self.file("assignment.json"))
+    }
+
+    async fn converge(&mut self, assignment: Assignment) {
+        let mut worst: Option<RunSummary> = None;
+        let mut drift = Vec::new();
+        let mut error = String::new();
+        for bundle in &assignment.manifests {
+            match self.run(&assignment, bundle).await {
+                Ok(Done { run, events }) => {
+                    drift.extend(events.iter().filter_map(|event| drifted(event, &run)));
+                    let is_worse = |worst: &RunSummary| rank(&run) > rank(worst);
+                    if worst.as_ref().is_none_or(is_worse) {
+                        worst = Some(run);
+                    }
+                }
+                Err(reason) => {
+                    let fields = [("bundle", bundle.object()), ("error", reason.clone())];
+                    self.node.say(Level::Error, "Could not apply a bundle", &fields);
+                    error = format!("{}: {reason}", bundle.name);
+                }
+            }
+        }
+        self.followed = Some(assignment.generation);
+        self.node.set_generation(assignment.generation);
+        self.remember_since(&mut drift);
+        drift.truncate(MAX_DRIFT);
+        let report = Report {
+            protocol: REPORT.into(),
+            identity: self.node.identity.clone(),
+            generation: assignment.generation,
+            manifests: assignment.manifests,
+            run: worst,
+            drift,
+            error,
+            timestamp: self.node.clock.now(),
+        };
+        self.keep("report.json", &report);
+        self.report = Some((report, false));
+    }
+
+    async fn run(&self, assignment: &Assignment, bundle: &BundleRef) -> Result<Done, String> {
+        let source = format!("obj://{MANIFESTS}/{}", bundle.object());
+        let copy = match self.cache.copy(&source) {
+            Some(copy) if copy.digest == bundle.digest.as_str() => copy,
+            _ => {
+                let copy =
+                    fetch_object(&self.cache, &self.connection, MANIFESTS, &bundle.object())
+                        .await?;
+                // The object's own digest was checked; this one was promised.
+                match copy.digest == bundle.digest.as_str() {
+                    true => copy,
+                    false => return Err(format!("has the digest {}", copy.digest)),
+                }
+            }
+        };
+        let order = Order {
+            run_id: self.node.next_id(),
+            what: What::Copy {
+                manifest: copy.manifest,
+                shown: source,
+            },
+            mode: Mode {
+                noop: assignment.noop,
+                ..Mode::default()
+            },
+            data: assignment.data.clone(),
+            trigger: Trigger::Assignment,
+            generation: Some(assignment.generation),
+            request_id: String::new(),
+            caller: String::new(),
+        };
+        perform(&self.node, order)
+            .await
+            .map_err(|refusal| refusal.to_string())
+    }
+
+    /// Keeps the time since when a resource has been drifting.
+    fn remember_since(&self, drift: &mut [Drift]) {
+        let Some((before, _)) = &self.report else {
+            return;
+        };
+        for item in drift {
+            let same = |other: &&Drift| {
+                other.type_name == item.type_name && other.name == item.name
+            };
+            if let Some(known) = before.drift.iter().find(same) {
+                item.since = known.since;
+            }
+        }
+    }
+
+    /// Writes the report to the bus, if that does not have it yet.
+    async fn tell(&mut self) {
+        let Some((report, is_told @ false)) = &mut self.report else {
+            return;
+        };
+        if !self.connection.is_up() {
+            return;
+        }
+        let key = self.subjects.key(&self.node.identity.token());
+        let told = async {
+            let text = json::compact(report).map_err(|err| err.to_string())?;
+            let bucket = self.connection.bucket(REPORTED).await;
+            let bucket = bucket.map_err(|err| err.to_string())?;
+            bucket
+                .put(&key, text.into())
+                .await
+                .map_err(|err| err.to_string())
+        };
+        match told.await {
+            Ok(_) => *is_told = true,
+            Err(err) => self.complain("Could not report", &err),
+        }
+    }
+
+    fn keep(&self, name: &str, document: &impl serde::Serialize) {
+        let text = match json::compact(document) {
+            Ok(text) => text,
+            Err(err) => return self.complain("Could not keep a document", &err.to_string()),
+        };
+        let file = self.file(name);
+        if let Err(err) = files::write_private(&file, text.as_bytes(), Durability::Content) {
+            self.complain("Could not keep a document", &err.to_string());
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.node.state_dir.join(name)
+    }
+
+    fn complain(&self, text: &str, error: &str) {
+        self.node.say(Level::Warn, text, &[("error", error.into())]);
+    }
+}
+
+fn read_document<T: serde::de::DeserializeOwned>(file: &std::path::Path) -> Option<T> {
+    let text = files::read_to_string(file, MAX_BYTES).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Orders outcomes by how much they matter.
+fn rank(run: &RunSummary) -> u8 {
+    match run.outcome {
+        RunOutcome::Skipped => 0,
+        RunOutcome::Stable => 1,
+        RunOutcome::Noop => 2,
+        RunOutcome::Changed => 3,
+        RunOutcome::Failed => 4,
+    }
+}
+
+/// Returns what an event says about a resource that is not as it should be after the run.
+fn drifted(event: &TransactionEvent, run: &RunSummary) -> Option<Drift> {
+    let message = if event.failed {
+        event.errors.join(", ")
+    } else if event.changed && run.noop {
+        match event.noop_message.as_str() {
+            "" => "would change".to_owned(),
+            message => message.to_owned(),
+        }
+    } else {
+        return None;
+    };
+    Some(Drift {
+        type_name: event.type_name.clone(),
+        name: event.name.clone(),
+        message,
+        since: event.timestamp,
+    })
+}

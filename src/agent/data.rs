@@ -1,0 +1,137 @@
+//! Data from outside the manifests: fetched, resolved and checked on its own, and kept for the
+//! day on which its source does not answer.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::hiera::{self, DATA_KEY, Document, HieraError, Source};
+use crate::model::{Value, json};
+use crate::nats::Bus;
+use crate::system::files::{self, Durability};
+use crate::system::http::{self, HttpError};
+use crate::system::{Clock, SystemClock};
+use crate::template::env::Facts;
+
+/// How long a server may take.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// The largest document of data.
+pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
+
+/// The waits between tries, before the last good data has to do.
+const WAITS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(1)];
+
+/// Fetches and reads a document from wherever it is.
+pub fn fetch(source: &Source, bus: &Bus) -> Result<Document, HieraError> {
+    let failed = |cause: String| HieraError::Fetch {
+        from: source.clone(),
+        cause,
+    };
+    let body = match source {
+        Source::File(path) => read_file(path)?,
+        Source::Http(url) => get(source, url.reveal())?,
+        Source::Kv { bucket, key } => bus.kv_get(bucket, key).map_err(failed)?.into_bytes(),
+    };
+    source.read(&body, DATA_KEY)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, HieraError> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    files::read(&path, MAX_BYTES).map_err(|err| match err {
+        err if err.is_not_found() => HieraError::FileNotFound(path.clone()),
+        err => HieraError::Fetch {
+            from: Source::File(path.clone()),
+            cause: err.to_string(),
+        },
+    })
+}
+
+fn get(source: &Source, url: &str) -> Result<Vec<u8>, HieraError> {
+    let mut body = Vec::new();
+    let request = http::Request::new(url, TIME_LIMIT, MAX_BYTES);
+    match http::get(&request, &SystemClock, &mut body) {
+        Ok(_) => Ok(body),
+        Err(HttpError::Status { code, text }) => {
+            source.check_status(code, &format!("{code} {text}"))?;
+            Ok(body)
+        }
+        Err(err) => Err(HieraError::Fetch {
+            from: source.clone(),
+            cause: err.to_string(),
+        }),
+    }
+}
+
+/// Resolves the external data of an agent.
+pub struct DataKeeper {
+    source: Option<Source>,
+    /// The last data that was good.
+    file: PathBuf,
+}
+
+/// Data, and what there is to say about it.
+#[derive(Debug, Default, PartialEq)]
+pub struct Resolved {
+    pub data: Value,
+    /// Why it is not fresh.
+    pub stale: Option<String>,
+}
+
+impl DataKeeper {
+    pub fn new(source: Option<Source>, file: PathBuf) -> Self {
+        Self { source, file }
+    }
+
+    /// Returns the data for a run: fresh, or the last that was good. Without either a run that
+    /// needs data must not begin.
+    pub fn resolve(&self, facts: &Facts, bus: &Bus, clock: &dyn Clock) -> Result<Resolved, String> {
+        let Some(source) = &self.source else {
+            return Ok(Resolved::default());
+        };
+        let mut waits = WAITS.iter();
+        let error = loop {
+            match resolve_once(source, facts, bus) {
+                Ok(data) => {
+                    self.keep(&data)?;
+                    return Ok(Resolved { data, stale: None });
+                }
+                Err(err) => match waits.next() {
+                    Some(wait) => clock.sleep(*wait),
+                    None => break err,
+                },
+            }
+        };
+        match self.last_good() {
+            Some(data) => Ok(Resolved {
+                data,
+                stale: Some(error),
+            }),
+            None => Err(format!("could not resolve external data: {error}")),
+        }
+    }
+
+    fn keep(&self, data: &Value) -> Result<(), String> {
+        if self.last_good().as_ref() == Some(data) {
+            return Ok(());
+        }
+        let text = json::compact(data).map_err(|err| err.to_string())?;
+        files::write_private(&self.file, text.as_bytes(), Durability::Content)
+            .map_err(|err| format!("could not keep external data: {err}"))
+    }
+
+    fn last_good(&self) -> Option<Value> {
+        let text = files::read_to_string(&self.file, MAX_BYTES).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+}
+
+fn resolve_once(source: &Source, facts: &Facts, bus: &Bus) -> Result<Value, String> {
+    let document = fetch(source, bus).map_err(|err| err.to_string())?;
+    let data = hiera::resolve(&document.root, facts, DATA_KEY).map_err(|err| err.to_string())?;
+    hiera::validate(&data, &document.annotations.rules).map_err(|err| err.to_string())?;
+    match data.as_map() {
+        Some(map) if !map.is_empty() => Ok(data),
+        // Data that vanished is more likely a mistake than a wish.
+        _ => Err(format!("{source} resolves to no data")),
+    }
+}

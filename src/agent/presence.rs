@@ -1,0 +1,76 @@
+//! Presence: a record that says the node is there, renewed with every beat and gone soon after
+//! the last one. A clean shutdown takes it away at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::node::Node;
+use crate::engine::Level;
+use crate::model::json;
+use crate::nats::streams::NODES;
+use crate::nats::{Connection, Link, NatsError, Subjects};
+
+/// How often trouble with presence is worth a line.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+
+/// Keeps the presence of a node.
+pub struct Presence {
+    pub node: Arc<Node>,
+    pub connection: Connection,
+    pub subjects: Subjects,
+}
+
+impl Presence {
+    /// Beats until told to stop, then takes the record away.
+    pub async fn keep(self, mut stop: watch::Receiver<bool>) {
+        let mut link = self.connection.state();
+        let mut beat = interval(self.node.beat);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut complained: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                _ = stop.wait_for(|stopped| *stopped) => break,
+                _ = beat.tick() => {}
+                Ok(()) = link.changed() => {}
+            }
+            if !matches!(*link.borrow_and_update(), Link::Up { .. }) {
+                continue;
+            }
+            if let Err(err) = self.say_so().await
+                && complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY)
+            {
+                complained = Some(Instant::now());
+                let fields = [("error", err)];
+                self.node.say(Level::Warn, "Could not tell that we are here", &fields);
+            }
+        }
+        if self.connection.is_up()
+            && let Ok(bucket) = self.connection.bucket(NODES).await
+        {
+            // Without this the record expires a little later.
+            let _ = bucket.delete(&self.key()).await;
+        }
+    }
+
+    async fn say_so(&self) -> Result<(), String> {
+        let node = self.node.clone();
+        // Facts may have to be gathered, and a file system may be slow.
+        let status = tokio::task::spawn_blocking(move || node.status());
+        let status = status.await.map_err(|err| err.to_string())?;
+        let text = json::compact(&status).map_err(|err| err.to_string())?;
+        self.put(text).await.map_err(|err| err.to_string())
+    }
+
+    async fn put(&self, text: String) -> Result<(), NatsError> {
+        let bucket = self.connection.bucket(NODES).await?;
+        bucket.put(&self.key(), text.into()).await?;
+        Ok(())
+    }
+
+    fn key(&self) -> String {
+        self.subjects.key(&self.node.identity.token())
+    }
+}

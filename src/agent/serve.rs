@@ -1,0 +1,121 @@
+//! Serving: questions from the bus to the desk, answers back, each counted.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::node::{Node, VERSION};
+use super::verbs::{Answer, Answering, Question, refuse};
+use crate::model::envelope::{Envelope, IDENTITY};
+use crate::nats::micro::{self, Endpoint, Incoming, Served, Service};
+use crate::nats::{Connection, Headers, NatsError, Subjects, Verb};
+
+/// The largest request that is looked at.
+const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
+
+/// Begins to listen: for this node, for its groups and for everyone.
+pub async fn listen(
+    node: &Node,
+    connection: &Connection,
+    subjects: &Subjects,
+) -> Result<(Served, Vec<Verb>), NatsError> {
+    let mut endpoints = Vec::new();
+    let mut verbs = Vec::new();
+    let token = node.identity.token();
+    for verb in Verb::ALL {
+        let mut add = |name: String, subject, scope: &str| {
+            endpoints.push(Endpoint {
+                name,
+                subject,
+                metadata: [("scope".to_owned(), scope.to_owned())].into(),
+            });
+            verbs.push(verb);
+        };
+        add(verb.as_str().into(), subjects.all(verb), "all");
+        add(format!("{verb}-node"), subjects.node(&token, verb), "node");
+        for group in &node.groups {
+            let name = format!("{verb}-group-{group}");
+            add(name, subjects.group(group, verb), "group");
+        }
+    }
+    let service = Service {
+        name: "ccm".into(),
+        id: token.as_str().into(),
+        version: VERSION.into(),
+        description: "configuration management agent".into(),
+        metadata: [
+            ("identity".to_owned(), node.identity.to_string()),
+            ("collective".to_owned(), node.collective.to_string()),
+        ]
+        .into(),
+    };
+    Ok((micro::serve(connection, service, endpoints).await?, verbs))
+}
+
+/// Answers what comes in until told to stop.
+pub async fn answer(
+    mut served: Served,
+    verbs: Vec<Verb>,
+    node: Arc<Node>,
+    answering: Answering,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        let incoming = tokio::select! {
+            _ = stop.wait_for(|stopped| *stopped) => break,
+            incoming = served.requests.recv() => incoming,
+        };
+        let Some(incoming) = incoming else {
+            break;
+        };
+        let Some(verb) = verbs.get(incoming.endpoint).copied() else {
+            incoming.ignore();
+            continue;
+        };
+        let (node, answering) = (node.clone(), answering.clone());
+        tokio::spawn(async move {
+            let answer = open(&incoming, verb, answering).await;
+            send(incoming, verb, answer, &node).await;
+        });
+    }
+}
+
+async fn open(incoming: &Incoming, verb: Verb, answering: Answering) -> Answer {
+    if incoming.body.len() > MAX_REQUEST_BYTES {
+        let text = format!("request is larger than {MAX_REQUEST_BYTES} bytes");
+        return refuse(verb, 413, text);
+    }
+    let envelope = match Envelope::open(|name| incoming.header(name)) {
+        Ok(envelope) => envelope,
+        Err(err) => return refuse(verb, 400, err.to_string()),
+    };
+    let question = Question {
+        verb,
+        envelope,
+        body: incoming.body.to_vec(),
+    };
+    answering.answer(question).await
+}
+
+async fn send(incoming: Incoming, verb: Verb, answer: Answer, node: &Node) {
+    // A node's name is always a valid header.
+    let headers = Headers::new()
+        .with(IDENTITY, node.identity.as_str())
+        .unwrap_or_default();
+    let (outcome, sent) = match answer {
+        Answer::Silence => {
+            incoming.ignore();
+            return;
+        }
+        Answer::Reply(body) => ("ok", incoming.reply(headers, body.into()).await),
+        Answer::Refuse { code, text, body } => (
+            "refused",
+            incoming.fail(code, &text, headers, body.into()).await,
+        ),
+    };
+    node.metrics.requested(verb.as_str(), outcome);
+    if let Err(err) = sent {
+        let fields = [("verb", verb.as_str().to_owned()), ("error", err.to_string())];
+        node.say(crate::engine::Level::Warn, "Could not answer", &fields);
+    }
+}

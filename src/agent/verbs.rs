@@ -1,0 +1,393 @@
+//! Verbs: what a node can be asked over the bus, as bytes in and bytes out.
+//!
+//! Who asks and how the answer travels is not known here. Every question that is meant for this
+//! node gets exactly one answer with a body, also a malformed one. Questions that only read never
+//! wait for a run; the others queue at the desk.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::desk::{Job, Permit, Refusal};
+use super::node::Node;
+use super::work::{Done, Order, What};
+use crate::engine::{Level, Mode};
+use crate::model::document::parse_message;
+use crate::model::envelope::Envelope;
+use crate::model::json;
+use crate::model::request::{EnsureResponse, StatusResponse, parse_ensure, parse_status};
+use crate::model::run::{ApplyRequest, ApplyResponse, CurrentRun, RunId, Trigger, parse_apply};
+use crate::nats::Verb;
+use crate::template::filter::{self, About};
+use crate::template::path;
+
+/// How many questions are looked into at once.
+const MOST_READERS: usize = 8;
+
+/// The codes of answers that say no, as in HTTP.
+mod code {
+    pub const BAD_REQUEST: u16 = 400;
+    pub const NOT_FOUND: u16 = 404;
+    pub const LATE: u16 = 408;
+    pub const PAUSED: u16 = 423;
+    pub const BUSY: u16 = 429;
+    pub const INTERNAL: u16 = 500;
+    pub const CLOSING: u16 = 503;
+}
+
+/// What a node answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The question is not meant for this node.
+    Silence,
+    Reply(String),
+    /// An answer that says no: still a whole document, and a code and text for tools.
+    Refuse {
+        code: u16,
+        text: String,
+        body: String,
+    },
+}
+
+/// A question to this node.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub verb: Verb,
+    pub envelope: Envelope,
+    pub body: Vec<u8>,
+}
+
+/// Answers questions.
+#[derive(Clone)]
+pub struct Answering {
+    node: Arc<Node>,
+    readers: Arc<Semaphore>,
+    /// Told that the assignment may be new.
+    nudge: Arc<tokio::sync::Notify>,
+}
+
+impl Answering {
+    pub fn new(node: Arc<Node>, nudge: Arc<tokio::sync::Notify>) -> Self {
+        Self {
+            node,
+            readers: Arc::new(Semaphore::new(MOST_READERS)),
+            nudge,
+        }
+    }
+
+    /// Returns the answer to a question.
+    pub async fn answer(&self, question: Question) -> Answer {
+        let Question {
+            verb,
+            envelope,
+            body,
+        } = question;
+        match self.is_meant(&envelope).await {
+            Ok(true) => {}
+            Ok(false) => return Answer::Silence,
+            Err(reason) => return refuse(verb, code::BAD_REQUEST, reason),
+        }
+        let now = self.node.clock.now();
+        if envelope.deadline.is_some_and(|deadline| now > deadline) {
+            return refuse(verb, code::LATE, "deadline has passed".into());
+        }
+        let Ok(text) = String::from_utf8(body) else {
+            return refuse(verb, code::BAD_REQUEST, "request is not UTF-8".into());
+        };
+        match verb {
+            Verb::Ensure => self.ensure(&text, envelope).await,
+            Verb::Apply => self.apply(&text, envelope).await,
+            Verb::Status => self.state(text).await,
+            Verb::Facts => self.facts(text).await,
+            Verb::Ping => self.status(),
+            Verb::Pause => match self.node.pause.begin(&text, &envelope.caller) {
+                Ok(pause) => {
+                    let fields = [("reason", pause.reason), ("by", pause.by)];
+                    self.node.say(Level::Warn, "Paused", &fields);
+                    self.status()
+                }
+                Err(err) => refuse(verb, code::BAD_REQUEST, err.to_string()),
+            },
+            Verb::Resume => match self.node.pause.end() {
+                Ok(()) => {
+                    self.node
+                        .say(Level::Info, "Resumed", &[("by", envelope.caller)]);
+                    self.nudge.notify_one();
+                    self.status()
+                }
+                Err(err) => refuse(verb, code::INTERNAL, err.to_string()),
+            },
+            Verb::Cancel => self.cancel(&text, &envelope),
+            Verb::Nudge => {
+                self.nudge.notify_one();
+                self.status()
+            }
+        }
+    }
+
+    /// Reports whether the envelope's filter means this node.
+    async fn is_meant(&self, envelope: &Envelope) -> Result<bool, String> {
+        if envelope.filter.is_empty() {
+            return Ok(true);
+        }
+        let filter = envelope.filter.clone();
+        let node = self.node.clone();
+        self.read(move || {
+            let about = About {
+                identity: &node.identity,
+                groups: &node.groups,
+                facts: &node.facts.current(),
+            };
+            filter::matches(&filter, &about).map_err(|err| err.to_string())
+        })
+        .await
+        .and_then(|matched| matched)
+    }
+
+    async fn ensure(&self, text: &str, envelope: Envelope) -> Answer {
+        let resource = match parse_ensure(text) {
+            Ok(resource) => resource,
+            Err(err) => return refuse(Verb::Ensure, code::BAD_REQUEST, err.to_string()),
+        };
+        if let Some(refusal) = self.paused(Verb::Ensure, envelope.noop) {
+            return refusal;
+        }
+        let run = CurrentRun {
+            run_id: self.node.next_id(),
+            source: resource.label(),
+            trigger: Trigger::Request,
+            since: self.node.clock.now(),
+            noop: envelope.noop,
+        };
+        let node = self.node.clone();
+        let noop = envelope.noop;
+        let result = self
+            .queue(run, &envelope, move |permit| {
+                node.ensure(resource, noop, &permit)
+            })
+            .await;
+        match result {
+            Ok(Ok(event)) => reply(&EnsureResponse::new(Ok(event))),
+            Ok(Err(reason)) => refuse(Verb::Ensure, code::BAD_REQUEST, reason),
+            Err(refusal) => refused(Verb::Ensure, &refusal),
+        }
+    }
+
+    async fn apply(&self, text: &str, envelope: Envelope) -> Answer {
+        let request = match parse_apply(text) {
+            Ok(request) => request,
+            Err(err) => return refuse(Verb::Apply, code::BAD_REQUEST, err.to_string()),
+        };
+        let order = self.order(request.clone(), &envelope);
+        let harmless = order.mode.noop || order.mode.health_check_only;
+        if let Some(refusal) = self.paused(Verb::Apply, harmless) {
+            return refusal;
+        }
+        let run_id = order.run_id.clone();
+        let run = order.as_current(&self.node);
+        let node = self.node.clone();
+        let accepted = self.submit(run, &envelope, move |permit| order.carry_out(&node, &permit));
+        if !request.wait {
+            // A full queue says so at once; everything else is told by events.
+            let mut accepted = accepted;
+            return match accepted.try_recv() {
+                Ok(Err(refusal)) => refused(Verb::Apply, &refusal),
+                _ => reply(&ApplyResponse::accepted(run_id)),
+            };
+        }
+        match accepted.await.unwrap_or(Err(Refusal::Closing)) {
+            Ok(Done { run, events }) => {
+                let events = events
+                    .into_iter()
+                    .filter(|event| event.changed || event.failed || event.blocks());
+                reply(&ApplyResponse::finished(run, events.collect()))
+            }
+            Err(refusal) => refused(Verb::Apply, &refusal),
+        }
+    }
+
+    fn order(&self, request: ApplyRequest, envelope: &Envelope) -> Order {
+        let what = match request.manifest.is_empty() {
+            true => What::Source(request.source),
+            false => What::Text(request.manifest),
+        };
+        Order {
+            run_id: self.node.next_id(),
+            what,
+            mode: Mode {
+                noop: request.noop || (envelope.noop && !request.health_check_only),
+                health_check_only: request.health_check_only,
+                diff: false,
+            },
+            data: request.data,
+            trigger: Trigger::Request,
+            generation: None,
+            request_id: envelope.request_id.clone(),
+            caller: envelope.caller.clone(),
+        }
+    }
+
+    async fn state(&self, text: String) -> Answer {
+        let request = match parse_status(&text) {
+            Ok(request) => request,
+            Err(err) => return refuse(Verb::Status, code::BAD_REQUEST, err.to_string()),
+        };
+        let node = self.node.clone();
+        match self.read(move || node.state_of(&request)).await {
+            Ok(Ok(state)) => reply(&StatusResponse::new(Ok(state))),
+            Ok(Err(reason)) => refuse(Verb::Status, code::BAD_REQUEST, reason),
+            Err(reason) => refuse(Verb::Status, code::INTERNAL, reason),
+        }
+    }
+
+    /// Answers with all facts, or with what a path finds in them.
+    async fn facts(&self, text: String) -> Answer {
+        let node = self.node.clone();
+        let wanted = text.trim().trim_matches('"').to_owned();
+        let found = self.read(move || {
+            let facts = node.facts.current().all();
+            match wanted.as_str() {
+                "" => Ok(facts),
+                wanted => path::find(&facts, wanted).ok_or_else(|| wanted.to_owned()),
+            }
+        });
+        match found.await {
+            Ok(Ok(facts)) => reply(&facts),
+            Ok(Err(wanted)) => {
+                let text = format!("no fact matches {wanted:?}");
+                refuse(Verb::Facts, code::NOT_FOUND, text)
+            }
+            Err(reason) => refuse(Verb::Facts, code::INTERNAL, reason),
+        }
+    }
+
+    fn status(&self) -> Answer {
+        reply(&self.node.status())
+    }
+
+    /// Cancels the run that the body names: its id alone, or a document with `run_id`.
+    fn cancel(&self, text: &str, envelope: &Envelope) -> Answer {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Asked {
+            run_id: RunId,
+        }
+        let id = match text.trim().trim_matches('"').parse() {
+            Ok(id) => Ok(id),
+            Err(err) => parse_message(text)
+                .ok()
+                .filter(|node| node.entries().is_some())
+                .map_or(Err(err.to_string()), |node| {
+                    let asked = Asked::deserialize(&node).map_err(|err| err.to_string());
+                    asked.map(|asked| asked.run_id)
+                }),
+        };
+        let id: RunId = match id {
+            Ok(id) => id,
+            Err(reason) => return refuse(Verb::Cancel, code::BAD_REQUEST, reason),
+        };
+        let reason = match envelope.caller.as_str() {
+            "" => "cancelled".to_owned(),
+            caller => format!("cancelled by {caller}"),
+        };
+        match self.node.desk.cancel(&id, &reason) {
+            true => self.status(),
+            false => refuse(
+                Verb::Cancel,
+                code::NOT_FOUND,
+                format!("no run {id} is going on or waiting"),
+            ),
+        }
+    }
+
+    /// Refuses what would change a node that is to be left alone.
+    fn paused(&self, verb: Verb, harmless: bool) -> Option<Answer> {
+        let pause = self.node.pause.current().filter(|_| !harmless)?;
+        let by = match pause.by.as_str() {
+            "" => String::new(),
+            by => format!(" by {by}"),
+        };
+        let text = format!("node is paused{by}: {}; resume it first", pause.reason);
+        Some(refuse(verb, code::PAUSED, text))
+    }
+
+    /// Runs work at the desk and returns what comes of it.
+    async fn queue<T: Send + 'static>(
+        &self,
+        run: CurrentRun,
+        envelope: &Envelope,
+        work: impl FnOnce(Permit) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let done = self.submit(run, envelope, work);
+        done.await.unwrap_or(Err(Refusal::Closing))
+    }
+
+    fn submit<T: Send + 'static>(
+        &self,
+        run: CurrentRun,
+        envelope: &Envelope,
+        work: impl FnOnce(Permit) -> T + Send + 'static,
+    ) -> oneshot::Receiver<Result<T, Refusal>> {
+        let (tell, told) = oneshot::channel();
+        self.node.desk.submit(Job {
+            run,
+            deadline: envelope.deadline,
+            // Whoever asked may have gone; the work is done all the same.
+            work: Box::new(move |leave| drop(tell.send(leave.map(work)))),
+        });
+        told
+    }
+
+    /// Looks into something that may block, beside any run.
+    async fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let _turn = self
+            .readers
+            .acquire()
+            .await
+            .map_err(|err| err.to_string())?;
+        tokio::task::spawn_blocking(look)
+            .await
+            .map_err(|err| err.to_string())
+    }
+}
+
+fn reply(document: &impl serde::Serialize) -> Answer {
+    match json::compact(document) {
+        Ok(body) => Answer::Reply(body),
+        Err(err) => Answer::Refuse {
+            code: code::INTERNAL,
+            text: err.to_string(),
+            body: "{}".into(),
+        },
+    }
+}
+
+fn refused(verb: Verb, refusal: &Refusal) -> Answer {
+    let code = match refusal {
+        Refusal::Busy(_) => code::BUSY,
+        Refusal::Deadline => code::LATE,
+        Refusal::Cancelled | Refusal::Closing => code::CLOSING,
+        Refusal::Internal(_) => code::INTERNAL,
+    };
+    refuse(verb, code, refusal.to_string())
+}
+
+/// Says no in the form of the verb's own answer.
+pub(super) fn refuse(verb: Verb, code: u16, text: String) -> Answer {
+    let body = match verb {
+        Verb::Ensure => json::compact(&EnsureResponse::new(Err(text.clone()))),
+        Verb::Status => json::compact(&StatusResponse::new(Err(text.clone()))),
+        Verb::Apply => json::compact(&ApplyResponse::refused(text.clone())),
+        _ => json::compact(&serde_json::json!({ "error": text })),
+    };
+    Answer::Refuse {
+        code,
+        // Headers hold one line.
+        text: text.lines().next().unwrap_or_default().to_owned(),
+        body: body.unwrap_or_else(|_| "{}".into()),
+    }
+}

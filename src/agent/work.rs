@@ -1,0 +1,319 @@
+//! Work: one manifest applied, or one resource ensured, on the thread of the desk.
+//!
+//! Whatever goes wrong ends in a summary or an answer; nothing here decides when to run.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::desk::Permit;
+use super::node::Node;
+use super::sources::{self, Fetched};
+use crate::engine::{
+    Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, directory_of, look, status_line,
+    to_look_at,
+};
+use crate::hiera::Layers;
+use crate::manifest::{self, Input, Manifest};
+use crate::model::event::{Outcome, Summary, TransactionEvent};
+use crate::model::request::StatusRequest;
+use crate::model::resource::{Phase, Resource, decode};
+use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunSummary, Trigger};
+use crate::model::Value;
+use crate::model::secret::redact_url;
+use crate::model::state::State;
+use crate::system::{Accounts, Digest, SystemRunner, files};
+use crate::template::expr::Cache as Programs;
+use crate::template::{Env, resolve};
+
+/// The largest manifest that is read.
+const MAX_MANIFEST_BYTES: u64 = 256 * 1024 * 1024;
+
+/// A manifest to apply, and how.
+#[derive(Clone, Debug)]
+pub struct Order {
+    pub run_id: RunId,
+    pub what: What,
+    pub mode: Mode,
+    /// Data that whoever asks insists on.
+    pub data: Value,
+    pub trigger: Trigger,
+    /// The generation of the assignment that is being followed.
+    pub generation: Option<u64>,
+    pub request_id: String,
+    pub caller: String,
+}
+
+/// Where a manifest is.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A source as people write it: a path, a bundle, a URL.
+    Source(String),
+    /// A manifest that was fetched before.
+    Copy { manifest: PathBuf, shown: String },
+    /// The manifest itself.
+    Text(String),
+}
+
+impl What {
+    /// Returns the manifest's name as people may see it.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Source(source) => redact_url(source).into_owned(),
+            Self::Copy { shown, .. } => shown.clone(),
+            Self::Text(_) => "inline".into(),
+        }
+    }
+}
+
+/// What came of an order.
+#[derive(Clone, Debug)]
+pub struct Done {
+    pub run: RunSummary,
+    pub events: Vec<TransactionEvent>,
+}
+
+impl Order {
+    /// Returns the order as what is going on.
+    pub fn as_current(&self, node: &Node) -> CurrentRun {
+        CurrentRun {
+            run_id: self.run_id.clone(),
+            source: self.what.shown(),
+            trigger: self.trigger,
+            since: node.clock.now(),
+            noop: self.mode.noop,
+        }
+    }
+
+    /// Applies the manifest; the summary is published when this returns.
+    pub fn carry_out(&self, node: &Node, permit: &Permit) -> Done {
+        let mut order = self.clone();
+        order.mode.noop |= node.noop && !order.mode.health_check_only;
+        let (summary, events, error) = match order.apply(node, permit) {
+            Ok((session, error)) => (session.summary(), session.events().to_vec(), error),
+            Err(error) => (Summary::of(Some(node.clock.now()), []), Vec::new(), Some(error)),
+        };
+        let run = order.summary(node, summary, error.unwrap_or_default());
+        node.finish(&run);
+        node.log.line(&closing(&run));
+        Done { run, events }
+    }
+
+    /// Returns the summary of an order that did not even begin.
+    pub fn refused(&self, node: &Node, reason: String) -> RunSummary {
+        self.summary(node, Summary::of(Some(node.clock.now()), []), reason)
+    }
+
+    fn summary(&self, node: &Node, summary: Summary, error: String) -> RunSummary {
+        RunSummary {
+            protocol: RUN_SUMMARY.into(),
+            event_id: node.next_id(),
+            run_id: self.run_id.clone(),
+            identity: node.identity.clone(),
+            collective: node.collective.clone(),
+            source: self.what.shown(),
+            trigger: self.trigger,
+            outcome: RunSummary::outcome_of(&summary, self.mode.noop, &error),
+            noop: self.mode.noop,
+            health_check_only: self.mode.health_check_only,
+            generation: self.generation,
+            request_id: self.request_id.clone(),
+            caller: self.caller.clone(),
+            error,
+            timestamp: node.clock.now(),
+            summary,
+        }
+    }
+
+    /// Runs the manifest; an early end comes back beside what was done until then.
+    fn apply(&self, node: &Node, permit: &Permit) -> Result<(Session, Option<String>), String> {
+        let (env, external, manifest, _kept) = self.load(node)?;
+        let mut scope = Scope::new(env, self.mode);
+        scope.external = external;
+        let runner = SystemRunner::cancellable(permit.cancel.clone());
+        let machine = Machine {
+            runner: &runner,
+            clock: &*node.clock,
+            accounts: Accounts::default(),
+        };
+        let owed = Owed::open(&self.owed_file(node)?).map_err(|err| err.to_string())?;
+        let stop = || permit.stop_reason(node.clock.now());
+        let mut reporter = Reporter { node };
+        let session = Session::memory(node.clock.now());
+        let mut engine = Engine::new(machine, session, &mut reporter)
+            .owing(owed)
+            .stopping(&stop);
+        let result = engine.run(&scope, &manifest);
+        let error = result.err().map(|err| err.to_string());
+        Ok((engine.into_session(), error))
+    }
+
+    fn load(&self, node: &Node) -> Result<(Env, Value, Manifest, Option<Fetched>), String> {
+        let shown = self.what.shown();
+        let (text, directory, kept) = match &self.what {
+            What::Text(text) => (text.clone(), PathBuf::from("/"), None),
+            What::Copy { manifest, .. } => (read(manifest)?, directory_of(manifest), None),
+            What::Source(source) => {
+                let temporary = std::env::temp_dir();
+                let fetched = sources::fetch(
+                    source,
+                    Path::new("/"),
+                    &temporary,
+                    &*node.clock,
+                    &node.bus,
+                )
+                .map_err(|err| err.to_string())?;
+                let text = read(&fetched.manifest_path)?;
+                (text, fetched.directory.clone(), Some(fetched))
+            }
+        };
+        let mut env = node.env(&directory);
+        let external = node.external_data(&env)?;
+        let external = match self.data.as_map() {
+            Some(_) => external.merge_deep(&self.data),
+            None => external,
+        };
+        let input = Input {
+            text: &text,
+            source: &shown,
+            layers: Layers {
+                external: external.clone(),
+                ..Layers::default()
+            },
+        };
+        let manifest = manifest::load(input, &mut env, &Programs::default())
+            .map_err(|err| err.to_string())?;
+        for warning in &manifest.warnings {
+            node.log.line(&Line::new(Level::Warn, warning));
+        }
+        Ok((env, external, manifest, kept))
+    }
+
+    /// Returns where the refreshes are noted that runs of this source owe.
+    fn owed_file(&self, node: &Node) -> Result<PathBuf, String> {
+        let directory = node.state_dir.join("owed");
+        files::create_private_dir(&directory).map_err(|err| err.to_string())?;
+        // Every inline manifest is a source of its own.
+        let key = match &self.what {
+            What::Text(text) => Digest::of(text.as_bytes()),
+            other => Digest::of(other.shown().as_bytes()),
+        };
+        Ok(directory.join(key.to_string()))
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    files::read_to_string(path, MAX_MANIFEST_BYTES).map_err(|err| err.to_string())
+}
+
+impl Node {
+    /// Returns the external data of a run, or why there is none.
+    fn external_data(&self, env: &Env) -> Result<Value, String> {
+        let resolved = self.data.resolve(&env.facts, &self.bus, &*self.clock)?;
+        if let Some(reason) = resolved.stale {
+            let text = "Using the last good external data";
+            self.log
+                .line(&Line::new(Level::Warn, text).with("error", reason));
+        }
+        Ok(resolved.data)
+    }
+
+    /// Brings one resource to its state and returns its event, which is published.
+    pub fn ensure(
+        &self,
+        mut resource: Resource,
+        noop: bool,
+        permit: &Permit,
+    ) -> Result<TransactionEvent, String> {
+        let mut env = self.env(Path::new("/"));
+        env.data = self.external_data(&env)?;
+        let mode = Mode {
+            noop: noop || self.noop,
+            ..Mode::default()
+        };
+        let scope = Scope::new(env, mode);
+        resolve::resource(&mut resource, Phase::Early, &scope.env, &Programs::default())
+            .map_err(|err| err.to_string())?;
+        resource.complete().map_err(|err| err.to_string())?;
+        let runner = SystemRunner::cancellable(permit.cancel.clone());
+        let machine = Machine {
+            runner: &runner,
+            clock: &*self.clock,
+            accounts: Accounts::default(),
+        };
+        let session = Session::memory(self.clock.now());
+        let mut reporter = Reporter { node: self };
+        let mut engine = Engine::new(machine, session, &mut reporter);
+        let event = engine
+            .apply(&scope, &Arc::new(resource))
+            .map_err(|err| err.to_string())?;
+        engine
+            .record(&scope, event.clone())
+            .map_err(|err| err.to_string())?;
+        // A power cut may take the news that nothing had to be done; nobody waits for a disk for
+        // that.
+        if event.outcome() != Outcome::Stable {
+            self.outbox.sync();
+        }
+        Ok(event)
+    }
+
+    /// Returns the state of a resource, changing nothing.
+    pub fn state_of(&self, request: &StatusRequest) -> Result<State, String> {
+        let mut resource =
+            to_look_at(request.type_name, &request.name).map_err(|err| err.to_string())?;
+        if let Some(properties) = &request.properties {
+            let declared = decode::resources(request.type_name, properties)
+                .map_err(|err| err.to_string())?
+                .pop()
+                .ok_or("no resources found")?;
+            resource.common.provider = declared.resource.common.provider;
+            resource.properties = declared.resource.properties;
+        }
+        let scope = Scope::new(self.env(Path::new("/")), Mode::default());
+        let machine = Machine {
+            runner: &SystemRunner::new(),
+            clock: &*self.clock,
+            accounts: Accounts::default(),
+        };
+        look(&resource, &scope, &machine).map_err(|err| err.to_string())
+    }
+}
+
+/// Passes what the engine says on to the log, the spool and the counters.
+struct Reporter<'a> {
+    node: &'a Node,
+}
+
+impl Sink for Reporter<'_> {
+    fn event(&mut self, event: &TransactionEvent, manifest: Option<&str>) {
+        self.node.outbox.event(event);
+        self.node.metrics.resource_event(event);
+        let mut line = status_line(event);
+        if let Some(manifest) = manifest {
+            line.fields.insert(0, ("manifest", manifest.into()));
+        }
+        self.node.log.line(&line);
+    }
+
+    fn line(&mut self, line: &Line) {
+        self.node.log.line(line);
+    }
+
+    fn diff(&mut self, _: &str) {
+        // Nobody watches a diff in a log, and it may show more than an event does.
+    }
+}
+
+fn closing(run: &RunSummary) -> Line {
+    let level = match run.error.is_empty() {
+        true => Level::Info,
+        false => Level::Error,
+    };
+    let line = Line::new(level, run.summary.to_string())
+        .with("manifest", &run.source)
+        .with("run", &run.run_id);
+    match run.error.as_str() {
+        "" => line,
+        error => line.with("error", error),
+    }
+}
