@@ -1,5 +1,7 @@
 //! When and from where: what keeps a node at its manifests without anyone typing.
 //!
-//! So far only [`sources`], where manifests come from; the command line uses it too.
+//! - [`config`]: what the agent's file says
+//! - [`sources`]: where manifests come from; the command line uses it too
 
+pub mod config;
 pub mod sources;
