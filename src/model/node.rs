@@ -69,6 +69,11 @@ impl FromStr for NodeName {
 pub struct Token(String);
 
 impl Token {
+    /// Returns the collective of nodes that name none.
+    pub fn default_collective() -> Self {
+        Self("default".into())
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

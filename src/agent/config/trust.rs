@@ -1,0 +1,79 @@
+//! Whose requests a node obeys. Only read here; who checks signatures asks for it.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use nkeys::KeyPair;
+
+use super::keys::{Keys, duration, filled, flag, wrong};
+use crate::model::Value;
+use crate::model::document::{DocumentError, Node};
+
+/// What a request must bring along.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trust {
+    /// Whether requests without a signature are refused.
+    pub required: bool,
+    /// How far the signer's clock may be from ours.
+    pub clock_skew: Duration,
+    pub signers: Vec<Signer>,
+}
+
+/// One whose signature counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Signer {
+    /// A public key in the form NATS people know.
+    pub key: String,
+    pub name: String,
+    /// What the signer may do; everything, if that is not said.
+    pub policy: Option<Value>,
+}
+
+impl Trust {
+    pub(super) fn read(keys: &mut Keys<'_>) -> Self {
+        let mut trust = Self {
+            required: true,
+            clock_skew: Duration::from_secs(60),
+            signers: Vec::new(),
+        };
+        keys.read("required", &mut trust.required, flag);
+        keys.read("clock_skew", &mut trust.clock_skew, duration);
+        let mut seen = HashSet::new();
+        keys.sections("signers", |keys| {
+            let mut signer = Signer {
+                key: String::new(),
+                name: String::new(),
+                policy: None,
+            };
+            keys.read("key", &mut signer.key, public_key);
+            keys.read("name", &mut signer.name, filled);
+            keys.read("policy", &mut signer.policy, |node| {
+                Ok(Some(node.to_value()))
+            });
+            keys.require("key");
+            keys.require("name");
+            if !signer.key.is_empty() && !seen.insert(signer.key.clone()) {
+                keys.complain("another signer has the same key");
+            }
+            trust.signers.push(signer);
+        });
+        if trust.required && trust.signers.is_empty() {
+            keys.complain("nobody could sign a request: list signers, or set required: false");
+        }
+        trust
+    }
+}
+
+/// Returns a public key. A seed in its place is not shown: it is the secret itself.
+fn public_key(node: &Node) -> Result<String, DocumentError> {
+    let key = filled(node)?;
+    match KeyPair::from_public_key(&key) {
+        Ok(_) => Ok(key),
+        Err(_) if key.starts_with('S') => Err(wrong(
+            "this is a seed: keep it secret, and give its public key",
+        )),
+        Err(_) => Err(wrong(
+            "expected a public nkey, such as one that begins with U",
+        )),
+    }
+}
