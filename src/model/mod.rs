@@ -1,16 +1,19 @@
 //! What travels and what is stored: messages, properties, states, events, and the plain values
 //! they hold. Serializes and validates; knows no file, clock, process or network.
 
+pub mod amount;
 pub mod document;
 pub mod envelope;
 pub mod event;
 pub mod health;
 pub mod id;
 pub mod json;
+pub mod label;
 pub mod node;
 pub mod registration;
 pub mod request;
 pub mod resource;
+pub mod rollout;
 pub mod run;
 pub mod secret;
 pub mod state;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::engines::{self, Template};
-use super::env::{Env, Function, Functions};
+use super::env::{Env, Facts, Function, Functions};
 use super::expr::Cache;
 use super::{expand, path};
 use crate::model::resource::Engine;
@@ -93,10 +93,10 @@ fn look_up(path: &str, env: &Env) -> Option<Value> {
             "data" => return follow(env.data.clone(), rest),
             "environ" => return follow(env.environ.clone(), rest),
             "facts" => {
-                if let Some((section, rest)) = rest.and_then(plain_part) {
-                    return follow(env.facts.section(section)?, rest);
-                }
-                return follow(env.facts.all(), rest);
+                return match rest {
+                    Some(path) => find_fact(&env.facts, path),
+                    None => Some(env.facts.all()),
+                };
             }
             _ => return None,
         }
@@ -107,6 +107,14 @@ fn look_up(path: &str, env: &Env) -> Option<Value> {
         ("facts", env.facts.all()),
     ];
     path::find(&roots.into_iter().collect(), path)
+}
+
+/// Follows a path into the facts, gathering only one section when its first part names one.
+pub(super) fn find_fact(facts: &Facts, path: &str) -> Option<Value> {
+    match plain_part(path) {
+        Some((section, rest)) => follow(facts.section(section)?, rest),
+        None => path::find(&facts.all(), path),
+    }
 }
 
 fn follow(value: Value, rest: Option<&str>) -> Option<Value> {

@@ -11,6 +11,7 @@ pub mod env;
 pub mod error;
 pub mod expand;
 pub mod expr;
+pub mod filter;
 pub mod functions;
 pub mod go;
 pub mod jet;

@@ -20,7 +20,7 @@ mod parse;
 mod printf;
 mod sprig;
 mod tree;
-mod version;
+pub(super) mod version;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,196 @@
+//! Labels: what the controller says about a node, whatever the node says about itself.
+//!
+//! A node's own facts can lie. What must not depend on them (which secrets it gets, which wave it
+//! is in) is pinned by a label, kept on the fleet's side of the bus. How labels take part in a
+//! selection is decided by [`crate::template::filter`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::Value;
+use super::text::quote;
+use super::value::Map;
+
+/// The longest name of a label.
+const MAX_NAME: usize = 128;
+
+/// The longest value of a label.
+const MAX_VALUE: usize = 1024;
+
+/// A text that is no label.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadLabel {
+    #[error("invalid label name {}: use words of letters, digits, '_' and '-', joined by '.'", quote(.0))]
+    Name(String),
+    #[error("invalid label {}: expected NAME=VALUE", quote(.0))]
+    Entry(String),
+    #[error("the value of label {0} is longer than {MAX_VALUE} bytes")]
+    TooLong(LabelName),
+}
+
+/// The name of a label, which is also the path of the fact that it overrides: `role`, `os.name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LabelName(String);
+
+impl LabelName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for LabelName {
+    type Err = BadLabel;
+
+    fn from_str(text: &str) -> Result<Self, BadLabel> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        let is_word = |word: &str| !word.is_empty() && word.chars().all(plain);
+        match text.len() <= MAX_NAME && text.split('.').all(is_word) {
+            true => Ok(Self(text.into())),
+            false => Err(BadLabel::Name(text.into())),
+        }
+    }
+}
+
+impl TryFrom<String> for LabelName {
+    type Error = BadLabel;
+
+    fn try_from(text: String) -> Result<Self, BadLabel> {
+        text.parse()
+    }
+}
+
+impl From<LabelName> for String {
+    fn from(name: LabelName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for LabelName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// Reads `NAME=VALUE`.
+pub fn parse_label(text: &str) -> Result<(LabelName, String), BadLabel> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| BadLabel::Entry(text.into()))?;
+    let name: LabelName = name.parse()?;
+    match value.len() > MAX_VALUE {
+        true => Err(BadLabel::TooLong(name)),
+        false => Ok((name, value.into())),
+    }
+}
+
+/// The labels of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Labels(BTreeMap<LabelName, String>);
+
+impl Labels {
+    /// The labels of a node that has none.
+    pub const NONE: Self = Self(BTreeMap::new());
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the value of a label.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let name = LabelName(name.into());
+        self.0.get(&name).map(String::as_str)
+    }
+
+    /// Sets a label and returns what it was before.
+    pub fn set(&mut self, name: LabelName, value: String) -> Option<String> {
+        self.0.insert(name, value)
+    }
+
+    /// Takes a label away and returns what it was.
+    pub fn remove(&mut self, name: &LabelName) -> Option<String> {
+        self.0.remove(name)
+    }
+
+    /// Returns the labels in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&LabelName, &str)> {
+        self.0.iter().map(|(name, value)| (name, value.as_str()))
+    }
+
+    /// Returns the labels as a map by name, as expressions see them.
+    pub fn to_value(&self) -> Value {
+        self.iter()
+            .map(|(name, value)| (name.as_str(), Value::from(value)))
+            .collect()
+    }
+
+    /// Returns the labels as facts: a name with dots leads down as many maps.
+    pub fn to_facts(&self) -> Value {
+        self.iter().fold(Value::empty_map(), |facts, (name, value)| {
+            let nested = name.0.rsplit('.').fold(Value::from(value), |inner, word| {
+                Map::from([(word.into(), inner)]).into()
+            });
+            facts.merge_deep(&nested)
+        })
+    }
+}
+
+impl FromIterator<(LabelName, String)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (LabelName, String)>>(labels: I) -> Self {
+        Self(labels.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(entries: &[&str]) -> Labels {
+        let parsed = entries.iter().map(|entry| parse_label(entry).unwrap());
+        parsed.collect()
+    }
+
+    #[test]
+    fn a_label_is_a_name_and_any_text() {
+        let labels = labels(&["role=web", "note=a=b", "empty="]);
+        assert_eq!(labels.get("note"), Some("a=b"));
+        assert_eq!(labels.get("empty"), Some(""));
+        assert_eq!(labels.get("Role"), None);
+    }
+
+    #[test]
+    fn what_is_no_label_is_named() {
+        for (text, error) in [
+            ("role", "invalid label \"role\": expected NAME=VALUE"),
+            ("=x", "invalid label name \"\": "),
+            ("a..b=x", "invalid label name \"a..b\": "),
+            ("a b=x", "invalid label name \"a b\": "),
+        ] {
+            let found = parse_label(text).unwrap_err().to_string();
+            assert!(found.starts_with(error), "{found}");
+        }
+        let long = format!("a={}", "x".repeat(MAX_VALUE + 1));
+        assert!(parse_label(&long).is_err());
+    }
+
+    #[test]
+    fn dots_in_a_name_lead_down_the_facts() {
+        let facts = labels(&["os.name=debian", "os.family=linux", "role=web"]).to_facts();
+        assert_eq!(
+            serde_json::to_string(&facts).unwrap(),
+            r#"{"os":{"family":"linux","name":"debian"},"role":"web"}"#
+        );
+    }
+
+    #[test]
+    fn labels_are_stored_as_a_plain_map() {
+        let text = r#"{"os.name":"debian","role":"web"}"#;
+        let read: Labels = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+        assert!(serde_json::from_str::<Labels>(r#"{"a b":"c"}"#).is_err());
+    }
+}
