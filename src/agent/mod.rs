@@ -1,5 +1,7 @@
 //! When and from where: what keeps a node at its manifests without anyone typing.
 //!
-//! So far only [`sources`], where manifests come from; the command line uses it too.
+//! - [`sources`]: where manifests come from; the command line uses it too
+//! - [`spool`]: events on disk until the bus has them
 
 pub mod sources;
+pub mod spool;
