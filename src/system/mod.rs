@@ -53,6 +53,11 @@ impl Cause {
     pub fn kind(&self) -> io::ErrorKind {
         self.0.kind()
     }
+
+    /// Whether it was this very failure.
+    pub fn is(&self, errno: Errno) -> bool {
+        self.0.raw_os_error() == Some(errno.raw_os_error())
+    }
 }
 
 impl From<io::Error> for Cause {

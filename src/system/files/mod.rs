@@ -7,7 +7,8 @@
 //! Directories on the way are followed as the author wrote them.
 //!
 //! Read next: `store` writes, `look` reads, `tree` writes much below one directory, `directory`,
-//! `private` and `remove` do what they are called, `note` keeps a few bytes with a file.
+//! `private` and `remove` do what they are called, `note` keeps a few bytes with a file, and
+//! `in_place` is the one exception to the first rule, for queues of our own.
 //! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
 //! they are promised to users.
 
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 use super::Cause;
 
 mod directory;
+mod in_place;
 mod look;
 mod note;
 mod private;
@@ -32,6 +34,7 @@ mod tests;
 mod tree;
 
 pub use directory::{create_directory, create_private_dir};
+pub use in_place::{InPlace, sync_directory};
 pub use look::{
     FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_to_string, sha256,
 };
@@ -85,6 +88,24 @@ impl FileError {
     /// Whether the system forbade it.
     pub fn is_permission_denied(&self) -> bool {
         self.os_kind() == Some(io::ErrorKind::PermissionDenied)
+    }
+
+    /// Whether there is no room for it.
+    pub fn is_storage_full(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let kind = self.os_kind();
+        kind.is_some_and(|kind| matches!(kind, StorageFull | QuotaExceeded | FileTooLarge))
+    }
+
+    /// Whether what was to be read is not there or not whole, and will not be.
+    pub fn is_lost_for_good(&self) -> bool {
+        use io::ErrorKind::{NotFound, UnexpectedEof};
+        match self {
+            Self::Os { cause, .. } => {
+                matches!(cause.kind(), NotFound | UnexpectedEof) || cause.is(Errno::IO)
+            }
+            _ => false,
+        }
     }
 
     fn os_kind(&self) -> Option<io::ErrorKind> {

@@ -1,0 +1,549 @@
+//! The spool from outside: what it keeps, what it gives up, and what a crash cannot take.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests damage files by hand, as a crash would"
+)]
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+const SMALL: Limits = Limits {
+    max_bytes: 4096,
+    segment_bytes: 512,
+};
+
+const ROOMY: Limits = Limits {
+    max_bytes: 1 << 20,
+    segment_bytes: 300,
+};
+
+fn record(number: u64, class: Class) -> Record {
+    Record {
+        id: format!("id-{number}"),
+        subject: "ccm.v1.default.event.web1.file.stable".into(),
+        class,
+        body: format!("body of {number}").into_bytes(),
+    }
+}
+
+fn open(room: &TempDir, limits: Limits) -> (Spool, Recovered) {
+    Spool::open(&room.path().join("spool"), limits).unwrap()
+}
+
+fn room() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn append(spool: &Spool, number: u64, class: Class) -> u64 {
+    spool.append(&record(number, class)).unwrap()
+}
+
+fn ids(spool: &Spool) -> Vec<String> {
+    let waiting = spool.next(0, usize::MAX).unwrap();
+    waiting.into_iter().map(|(_, record)| record.id).collect()
+}
+
+/// Returns the paths of all segments.
+fn segments(room: &TempDir) -> Vec<PathBuf> {
+    let entries = fs::read_dir(room.path().join("spool")).unwrap();
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|suffix| suffix == "seg"));
+    paths.sort();
+    paths
+}
+
+#[test]
+fn records_come_back_in_the_order_they_came_whatever_their_class() {
+    let room = room();
+    let (spool, recovered) = open(&room, ROOMY);
+    assert_eq!(recovered, Recovered::default());
+    let classes = [Class::Stable, Class::Important, Class::Important];
+    let all: Vec<Record> = (1..=30)
+        .zip(classes.into_iter().cycle())
+        .map(|(number, class)| record(number, class))
+        .collect();
+    for (number, record) in (1..).zip(&all) {
+        assert_eq!(spool.append(record).unwrap(), number);
+    }
+    let waiting = spool.next(0, usize::MAX).unwrap();
+    assert!(waiting.iter().map(|(seq, _)| *seq).eq(1..=30));
+    assert!(waiting.iter().map(|(_, record)| record).eq(&all));
+    let some = spool.next(4, 3).unwrap();
+    assert!(some.iter().map(|(seq, _)| *seq).eq(5..=7));
+    assert_eq!(spool.next(30, 9).unwrap(), []);
+}
+
+#[test]
+fn acknowledged_records_are_gone_also_after_a_restart() {
+    let room = room();
+    let (spool, _) = open(&room, ROOMY);
+    for number in 1..=9 {
+        append(&spool, number, Class::Important);
+    }
+    spool.ack(&[2, 3, 8]).unwrap();
+    spool.ack(&[1, 3, 99]).unwrap();
+    let left = ["id-4", "id-5", "id-6", "id-7", "id-9"];
+    assert_eq!(ids(&spool), left);
+    assert_eq!(spool.status().pending, 5);
+    drop(spool);
+    let (spool, recovered) = open(&room, ROOMY);
+    assert_eq!(recovered.records, 5);
+    assert_eq!(ids(&spool), left);
+    assert_eq!(append(&spool, 10, Class::Stable), 10);
+}
+
+#[test]
+fn segments_go_when_all_in_them_is_acknowledged() {
+    let room = room();
+    let (spool, _) = open(&room, ROOMY);
+    for number in 1..=60 {
+        append(&spool, number, Class::Important);
+    }
+    assert!(segments(&room).len() > 10);
+    let all: Vec<u64> = (1..=60).rev().collect();
+    spool.ack(&all).unwrap();
+    assert_eq!(segments(&room).len(), 1);
+    assert_eq!(spool.status(), SpoolStatus::default());
+}
+
+#[test]
+fn more_acknowledgements_than_the_journal_has_slots_are_all_remembered() {
+    let room = room();
+    let (spool, _) = open(&room, Limits::default());
+    for number in 1..=5000 {
+        append(&spool, number, Class::Stable);
+    }
+    for seq in (2..=5000).step_by(2) {
+        spool.ack(&[seq]).unwrap();
+    }
+    drop(spool);
+    let (spool, recovered) = open(&room, Limits::default());
+    assert_eq!(recovered.records, 2500);
+    let waiting = spool.next(0, usize::MAX).unwrap();
+    assert!(waiting.iter().all(|(seq, _)| seq % 2 == 1));
+}
+
+#[test]
+fn a_number_is_never_used_twice_even_if_its_record_is_lost() {
+    let room = room();
+    let (spool, _) = open(&room, ROOMY);
+    append(&spool, 1, Class::Important);
+    append(&spool, 2, Class::Important);
+    spool.ack(&[1, 2]).unwrap();
+    drop(spool);
+    // A power cut takes the file, which was never synced, and leaves the journal.
+    for path in segments(&room) {
+        fs::remove_file(path).unwrap();
+    }
+    let (spool, _) = open(&room, ROOMY);
+    assert_eq!(append(&spool, 3, Class::Important), 3);
+    assert_eq!(ids(&spool), ["id-3"]);
+}
+
+#[test]
+fn a_full_spool_gives_up_its_oldest_stable_records_first() {
+    let room = room();
+    let (spool, _) = open(&room, SMALL);
+    for number in 1..=10 {
+        append(&spool, number, Class::Important);
+        append(&spool, number + 100, Class::Stable);
+    }
+    for number in 11..=42 {
+        append(&spool, number, Class::Important);
+    }
+    let left = ids(&spool);
+    let important: Vec<_> = (1..=42).map(|number| format!("id-{number}")).collect();
+    assert!(important.iter().all(|id| left.contains(id)), "{left:?}");
+    let kept = left.len() - important.len();
+    let newest: Vec<_> = (111 - kept..=110)
+        .map(|number| format!("id-{number}"))
+        .collect();
+    assert!(newest.iter().all(|id| left.contains(id)), "{left:?}");
+    let status = spool.status();
+    assert_eq!(status.pending + status.dropped, 52);
+    assert!((1..10).contains(&status.dropped), "{status:?}");
+}
+
+#[test]
+fn the_oldest_important_record_goes_only_for_another_important_one() {
+    let room = room();
+    let (spool, _) = open(&room, SMALL);
+    for number in 1..=100 {
+        append(&spool, number, Class::Important);
+    }
+    let before = ids(&spool);
+    assert_eq!(before.last().unwrap(), "id-100");
+    assert!(!before.contains(&"id-1".into()));
+    let dropped = spool.status().dropped;
+    assert_eq!(dropped + before.len() as u64, 100);
+    // Small stable ones go for their like; no large one is worth the others.
+    for number in 101..=129 {
+        append(&spool, number, Class::Stable);
+    }
+    let mut large = record(130, Class::Stable);
+    large.body = vec![b'x'; 1500];
+    let error = spool.append(&large).unwrap_err();
+    assert!(matches!(error, SpoolError::Full { .. }), "{error}");
+    let after = ids(&spool);
+    assert!(before.iter().all(|id| after.contains(id)));
+    let status = spool.status();
+    assert_eq!(status.pending + status.dropped, 130);
+    drop(spool);
+    assert_eq!(open(&room, SMALL).0.status(), status);
+}
+
+#[test]
+fn the_spool_never_grows_beyond_its_limit() {
+    let room = room();
+    let (spool, _) = open(&room, SMALL);
+    for number in 0..300 {
+        let class = match number % 3 {
+            0 => Class::Important,
+            _ => Class::Stable,
+        };
+        let _ = spool.append(&record(number, class));
+        let sizes = segments(&room).into_iter();
+        let size: u64 = sizes.map(|path| path.metadata().unwrap().len()).sum();
+        assert!(size <= SMALL.max_bytes, "{size}");
+    }
+}
+
+#[test]
+fn a_record_that_can_never_fit_is_refused_and_counted() {
+    let room = room();
+    let (spool, _) = open(&room, SMALL);
+    let mut large = record(1, Class::Important);
+    large.body = vec![b'x'; 4000];
+    let error = spool.append(&large).unwrap_err();
+    let text = "event id-1 was dropped: it is too large for the spool";
+    assert_eq!(error.to_string(), text);
+    let mut long = record(2, Class::Important);
+    long.subject = "s".repeat(70_000);
+    let (roomy, _) = Spool::open(&room.path().join("other"), ROOMY).unwrap();
+    assert!(matches!(
+        roomy.append(&long),
+        Err(SpoolError::TooLarge { .. })
+    ));
+    assert_eq!(spool.status().dropped, 1);
+    drop(spool);
+    assert_eq!(open(&room, SMALL).0.status().dropped, 1);
+}
+
+#[test]
+fn a_record_that_rots_while_it_waits_is_skipped_and_counted_once() {
+    let room = room();
+    let (spool, _) = open(&room, Limits::default());
+    for number in 1..=3 {
+        append(&spool, number, Class::Important);
+    }
+    let path = segments(&room).remove(0);
+    let mut content = fs::read(&path).unwrap();
+    let at = content.windows(9).position(|bytes| bytes == b"body of 2");
+    content[at.unwrap()] ^= 1;
+    fs::write(&path, content).unwrap();
+    assert_eq!(ids(&spool), ["id-1", "id-3"]);
+    let status = SpoolStatus {
+        pending: 2,
+        dropped: 1,
+    };
+    assert_eq!(spool.status(), status);
+    drop(spool);
+    let (spool, recovered) = open(&room, Limits::default());
+    assert_eq!((recovered.records, recovered.damaged), (2, 1));
+    assert_eq!(spool.status(), status);
+}
+
+#[test]
+fn a_torn_tail_is_cut_off_and_written_over() {
+    let room = room();
+    let (spool, _) = open(&room, Limits::default());
+    append(&spool, 1, Class::Important);
+    append(&spool, 2, Class::Important);
+    drop(spool);
+    let path = segments(&room).remove(0);
+    let content = fs::read(&path).unwrap();
+    fs::write(&path, &content[..content.len() - 7]).unwrap();
+    let (spool, recovered) = open(&room, Limits::default());
+    assert_eq!(recovered.records, 1);
+    assert!(recovered.torn_bytes > 0);
+    append(&spool, 3, Class::Important);
+    drop(spool);
+    let (spool, recovered) = open(&room, Limits::default());
+    assert_eq!((recovered.torn_bytes, recovered.damaged), (0, 0));
+    assert_eq!(ids(&spool), ["id-1", "id-3"]);
+}
+
+#[test]
+fn the_directory_and_its_files_are_for_our_eyes_only() {
+    let room = room();
+    let (spool, _) = open(&room, SMALL);
+    append(&spool, 1, Class::Stable);
+    let directory = room.path().join("spool");
+    let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;
+    assert_eq!(mode(&directory), 0o700);
+    let entries: Vec<_> = fs::read_dir(&directory).unwrap().collect();
+    assert_eq!(entries.len(), 3);
+    for entry in entries {
+        assert_eq!(mode(&entry.unwrap().path()), 0o600);
+    }
+}
+
+#[test]
+fn a_directory_that_others_may_write_to_is_refused() {
+    for mode in [0o770, 0o720, 0o702] {
+        let room = room();
+        fs::set_permissions(room.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let error = Spool::open(room.path(), SMALL).unwrap_err();
+        assert!(error.to_string().contains("is not private"), "{error}");
+        fs::set_permissions(room.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+#[test]
+fn a_second_holder_is_refused() {
+    let room = room();
+    let (_spool, _) = open(&room, SMALL);
+    let error = Spool::open(&room.path().join("spool"), SMALL).unwrap_err();
+    assert!(matches!(error, SpoolError::InUse(_)), "{error}");
+}
+
+#[test]
+fn files_that_are_not_ours_are_left_alone_and_unfinished_journals_removed() {
+    let room = room();
+    drop(open(&room, SMALL));
+    let at = |name: &str| room.path().join("spool").join(name);
+    fs::write(at("notes.txt"), "hello").unwrap();
+    fs::write(at("journal.0123456789abcdef"), "half").unwrap();
+    drop(open(&room, SMALL));
+    assert!(at("notes.txt").exists());
+    assert!(!at("journal.0123456789abcdef").exists());
+}
+
+#[test]
+fn many_threads_append_and_none_loses_a_record() {
+    let room = room();
+    let (spool, _) = open(&room, Limits::default());
+    std::thread::scope(|threads| {
+        for thread in 0..4 {
+            let spool = &spool;
+            threads.spawn(move || {
+                for number in 0..100 {
+                    append(spool, thread * 100 + number, Class::Important);
+                    if number % 20 == 0 {
+                        spool.sync().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let waiting = spool.next(0, usize::MAX).unwrap();
+    assert!(waiting.iter().map(|(seq, _)| *seq).eq(1..=400));
+}
+
+#[tokio::test]
+async fn a_reader_is_woken_by_what_came_before_it_waited() {
+    let room = room();
+    let (spool, _) = open(&room, SMALL);
+    append(&spool, 1, Class::Stable);
+    spool.grown().await;
+    assert_eq!(ids(&spool), ["id-1"]);
+}
+
+/// One step of a random life.
+#[derive(Clone, Debug)]
+enum Step {
+    Append {
+        class: Class,
+        size: usize,
+    },
+    /// Acknowledges the record that waits at this place, counted from the front.
+    Ack(usize),
+    Sync,
+    /// The process dies; the kernel keeps all it was given.
+    Kill,
+    /// The power goes: of every file, what was not synced ends at some byte or holds rubbish,
+    /// and the journal may be the one that was last synced.
+    PowerCut {
+        keep: u8,
+        flip: Option<u16>,
+        old_journal: bool,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let class = prop_oneof![Just(Class::Stable), Just(Class::Important)];
+    let append = (class, 0..400usize).prop_map(|(class, size)| Step::Append { class, size });
+    let cut =
+        (any::<u8>(), any::<Option<u16>>(), any::<bool>()).prop_map(|(keep, flip, old_journal)| {
+            Step::PowerCut {
+                keep,
+                flip,
+                old_journal,
+            }
+        });
+    let step = prop_oneof![
+        8 => append,
+        4 => (0..8usize).prop_map(Step::Ack),
+        2 => Just(Step::Sync),
+        1 => Just(Step::Kill),
+        2 => cut,
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// What a spool must hold, told by what was done to it.
+#[derive(Default)]
+struct Model {
+    /// Everything that may come back, by its id, with whether it must.
+    waiting: HashMap<String, (Record, bool)>,
+    /// Acknowledged since the last sync: a power cut may bring them back.
+    forgettable: HashMap<String, Record>,
+    /// The length of each file when it was last synced, and the journal.
+    synced: BTreeMap<PathBuf, u64>,
+    journal: Option<Vec<u8>>,
+}
+
+impl Model {
+    fn sync(&mut self, room: &TempDir) {
+        for (_, must) in self.waiting.values_mut() {
+            *must = true;
+        }
+        self.forgettable.clear();
+        let size = |path: PathBuf| (path.clone(), path.metadata().unwrap().len());
+        self.synced = segments(room).into_iter().map(size).collect();
+        self.journal = fs::read(room.path().join("spool/journal")).ok();
+    }
+
+    fn cut(&mut self, room: &TempDir, keep: u8, flip: Option<u16>, old_journal: bool) {
+        for path in segments(room) {
+            let mut content = fs::read(&path).unwrap();
+            let safe = self.synced.get(&path).map_or(0, |length| *length as usize);
+            let loose = content.len().saturating_sub(safe);
+            content.truncate(safe + loose * usize::from(keep) / 255);
+            if let Some(flip) = flip
+                && content.len() > safe
+            {
+                let at = safe + usize::from(flip) % (content.len() - safe);
+                content[at] ^= 0x55;
+            }
+            fs::write(&path, content).unwrap();
+        }
+        if old_journal && let Some(journal) = &self.journal {
+            fs::write(room.path().join("spool/journal"), journal).unwrap();
+            for (id, record) in self.forgettable.drain() {
+                self.waiting.insert(id, (record, false));
+            }
+        }
+    }
+
+    /// Compares, then takes what was found for the truth.
+    fn check(&mut self, found: &[(u64, Record)], must_all: bool) {
+        assert!(found.is_sorted_by(|a, b| a.0 < b.0), "out of order");
+        let number = |record: &Record| record.id[3..].parse::<u64>().unwrap();
+        let in_order = found.is_sorted_by(|a, b| number(&a.1) < number(&b.1));
+        assert!(in_order, "not in the order they came");
+        for (_, record) in found {
+            let known = self.waiting.get(&record.id);
+            assert_eq!(known.map(|known| &known.0), Some(record), "invented");
+        }
+        let ids: Vec<&str> = found.iter().map(|(_, record)| &*record.id).collect();
+        for (id, (_, must)) in &self.waiting {
+            let may_be_lost = !must && !must_all;
+            assert!(may_be_lost || ids.contains(&&**id), "{id} is lost");
+        }
+        self.waiting.retain(|id, _| ids.contains(&&**id));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_synced_record_is_lost_none_invented_and_order_is_kept(steps in steps()) {
+        let room = room();
+        let mut model = Model::default();
+        let mut spool = open(&room, ROOMY).0;
+        let mut number = 0;
+        for step in steps {
+            match step {
+                Step::Append { class, size } => {
+                    number += 1;
+                    let mut record = record(number, class);
+                    record.body = vec![b'0' + (number % 10) as u8; size];
+                    spool.append(&record).unwrap();
+                    model.waiting.insert(record.id.clone(), (record, false));
+                }
+                Step::Ack(index) => {
+                    if let Some((seq, record)) = spool.next(0, index + 1).unwrap().pop() {
+                        spool.ack(&[seq]).unwrap();
+                        model.waiting.remove(&record.id);
+                        model.forgettable.insert(record.id.clone(), record);
+                    }
+                }
+                Step::Sync => {
+                    spool.sync().unwrap();
+                    model.sync(&room);
+                }
+                Step::Kill | Step::PowerCut { .. } => {
+                    drop(spool);
+                    let is_kill = matches!(step, Step::Kill);
+                    if let Step::PowerCut { keep, flip, old_journal } = step {
+                        model.cut(&room, keep, flip, old_journal);
+                    }
+                    spool = open(&room, ROOMY).0;
+                    model.check(&spool.next(0, usize::MAX).unwrap(), is_kill);
+                }
+            }
+        }
+        model.check(&spool.next(0, usize::MAX).unwrap(), true);
+        prop_assert_eq!(spool.status().pending, model.waiting.len() as u64);
+    }
+
+    #[test]
+    fn one_flipped_byte_costs_at_most_one_record(
+        sizes in prop::collection::vec(0..200usize, 1..20),
+        file in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        bit in 0..8u8,
+    ) {
+        let room = room();
+        let (spool, _) = open(&room, ROOMY);
+        let mut model = Model::default();
+        for (number, size) in (1..).zip(sizes) {
+            let mut record = record(number, Class::Important);
+            record.body = vec![b'x'; size];
+            spool.append(&record).unwrap();
+            model.waiting.insert(record.id.clone(), (record, false));
+        }
+        drop(spool);
+        let before = model.waiting.len();
+        let paths = segments(&room);
+        let path = file.get(&paths);
+        let mut content = fs::read(path).unwrap();
+        let at = at.index(content.len());
+        content[at] ^= 1 << bit;
+        fs::write(path, content).unwrap();
+        let (spool, _) = open(&room, ROOMY);
+        model.check(&spool.next(0, usize::MAX).unwrap(), false);
+        prop_assert!(model.waiting.len() + 1 >= before);
+    }
+
+    #[test]
+    fn any_bytes_are_a_segment(content in prop::collection::vec(any::<u8>(), 0..2000)) {
+        let room = room();
+        drop(open(&room, ROOMY));
+        let name = "spool/00000000000000000001-stable-00000000.seg";
+        fs::write(room.path().join(name), content).unwrap();
+        let (spool, recovered) = open(&room, ROOMY);
+        prop_assert_eq!(recovered.records, 0);
+        append(&spool, 1, Class::Stable);
+        prop_assert_eq!(ids(&spool), ["id-1"]);
+    }
+}
