@@ -47,12 +47,7 @@ pub struct Assignments {
 }
 
 impl Assignments {
-    pub fn new(
-        node: Arc<Node>,
-        connection: Connection,
-        subjects: Subjects,
-        cache: Cache,
-    ) -> Self {
+    pub fn new(node: Arc<Node>, connection: Connection, subjects: Subjects, cache: Cache) -> Self {
         let report = read_document(&node.state_dir.join("report.json"));
         Self {
             node,
@@ -131,7 +126,8 @@ impl Assignments {
                 }
                 Err(reason) => {
                     let fields = [("bundle", bundle.object()), ("error", reason.clone())];
-                    self.node.say(Level::Error, "Could not apply a bundle", &fields);
+                    self.node
+                        .say(Level::Error, "Could not apply a bundle", &fields);
                     error = format!("{}: {reason}", bundle.name);
                 }
             }
@@ -159,9 +155,8 @@ impl Assignments {
         let copy = match self.cache.copy(&source) {
             Some(copy) if copy.digest == bundle.digest.as_str() => copy,
             _ => {
-                let copy =
-                    fetch_object(&self.cache, &self.connection, MANIFESTS, &bundle.object())
-                        .await?;
+                let copy = fetch_object(&self.cache, &self.connection, MANIFESTS, &bundle.object())
+                    .await?;
                 // The object's own digest was checked; this one was promised.
                 match copy.digest == bundle.digest.as_str() {
                     true => copy,
@@ -196,9 +191,8 @@ impl Assignments {
             return;
         };
         for item in drift {
-            let same = |other: &&Drift| {
-                other.type_name == item.type_name && other.name == item.name
-            };
+            let same =
+                |other: &&Drift| other.type_name == item.type_name && other.name == item.name;
             if let Some(known) = before.drift.iter().find(same) {
                 item.since = known.since;
             }

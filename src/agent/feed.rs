@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use super::cache::{Cache, Copy};
 use super::config::ManifestSource;
 use super::node::Node;
+use super::sources::{SIZE_LIMIT, SourceError, TIME_LIMIT};
 use super::work::What;
 use crate::engine::Level;
 use crate::model::secret::Secret;
@@ -23,10 +24,24 @@ use crate::system::files::{self, Attributes, Durability};
 use crate::system::http::{self, Reply, Request, Validators};
 use crate::system::{Digest, HttpError, SystemClock};
 
-use super::sources::{SIZE_LIMIT, SourceError, TIME_LIMIT};
-
 /// How often a server is asked for something newer.
 const POLL: Duration = Duration::from_secs(30);
+
+/// How often an object that a watch announced is tried for.
+const MOST_TRIES: usize = 10;
+
+/// Says that one of several feeds has something new.
+pub struct News {
+    pub number: usize,
+    pub fresh: mpsc::Sender<usize>,
+}
+
+impl News {
+    async fn tell(&self) {
+        // The schedule is gone only when everything ends.
+        let _ = self.fresh.send(self.number).await;
+    }
+}
 
 /// One configured manifest.
 pub struct Feed {
@@ -71,25 +86,20 @@ impl Feed {
         })
     }
 
-    /// Follows the source until told to stop, and tells `number` whenever there is a new copy.
+    /// Follows the source until told to stop, and tells whenever there is a new copy.
     pub async fn follow(
         self: Arc<Self>,
-        number: usize,
         node: Arc<Node>,
         connection: Connection,
-        fresh: mpsc::Sender<usize>,
+        news: News,
         mut stop: watch::Receiver<bool>,
     ) {
-        let tell = async || {
-            // The schedule is gone only when everything ends.
-            let _ = fresh.send(number).await;
-        };
         let follow = async {
             match &self.source {
                 ManifestSource::Path(_) => std::future::pending().await,
-                ManifestSource::Http(url) => self.poll(url, &node, tell).await,
+                ManifestSource::Http(url) => self.poll(url, &node, &news).await,
                 ManifestSource::Object { bucket, key } => {
-                    self.watch(bucket.as_str(), key, &node, &connection, tell)
+                    self.watch(bucket.as_str(), key, &node, &connection, &news)
                         .await;
                 }
             }
@@ -100,7 +110,7 @@ impl Feed {
         }
     }
 
-    async fn poll(&self, url: &Secret, node: &Node, tell: impl AsyncFn()) {
+    async fn poll(&self, url: &Secret, node: &Node, news: &News) {
         let mut failed = 0;
         loop {
             let (cache, asked) = (self.cache.clone(), url.clone());
@@ -110,7 +120,7 @@ impl Feed {
                     failed = 0;
                     node.metrics.manifest_fetched(&self.to_string());
                     if is_new {
-                        tell().await;
+                        news.tell().await;
                     }
                     tokio::time::sleep(POLL).await;
                 }
@@ -129,7 +139,7 @@ impl Feed {
         key: &str,
         node: &Node,
         connection: &Connection,
-        tell: impl AsyncFn(),
+        news: &News,
     ) {
         let mut watch = match connection.watch_objects(bucket) {
             Ok(watch) => watch,
@@ -142,7 +152,7 @@ impl Feed {
                 Change::Put(info) if info.name == key => {
                     was_seen = true;
                     self.is_gone.store(false, Ordering::Relaxed);
-                    self.fetch(bucket, key, node, connection, &tell).await;
+                    self.fetch(bucket, key, node, connection, news).await;
                 }
                 Change::Removed { name } if name == key => self.lose(node),
                 Change::Current if !was_seen && self.what().is_some() => self.lose(node),
@@ -158,7 +168,7 @@ impl Feed {
         key: &str,
         node: &Node,
         connection: &Connection,
-        tell: &impl AsyncFn(),
+        news: &News,
     ) {
         let before = self.cache.copy(&self.to_string()).map(|copy| copy.digest);
         let mut failed = 0;
@@ -167,7 +177,7 @@ impl Feed {
                 Ok(copy) => {
                     node.metrics.manifest_fetched(&self.to_string());
                     if before.as_ref() != Some(&copy.digest) {
-                        tell().await;
+                        news.tell().await;
                     }
                     return;
                 }
@@ -197,9 +207,6 @@ impl Feed {
         node.say(Level::Error, "Could not fetch a manifest", &fields);
     }
 }
-
-/// How often an object that a watch announced is tried for.
-const MOST_TRIES: usize = 10;
 
 /// Asks a server for a bundle that is newer than the copy. Returns whether there was one.
 fn fetch_http(cache: &Cache, url: &str) -> Result<bool, String> {

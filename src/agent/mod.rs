@@ -16,7 +16,7 @@ pub mod facts;
 pub mod feed;
 pub mod log;
 pub mod metrics;
-pub mod monitor;
+
 pub mod node;
 pub mod notify;
 pub mod outbox;
@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -45,7 +46,7 @@ use config::Config;
 use data::DataKeeper;
 use desk::Desk;
 use facts::FactsKeeper;
-use feed::Feed;
+use feed::{Feed, News};
 use log::Log;
 use metrics::Metrics;
 use node::{Memory, Node, VERSION};
@@ -108,8 +109,9 @@ impl Agent {
         metrics: Metrics,
     ) -> Result<Self, AgentError> {
         let subjects = Subjects::new(&config.subject_prefix, config.collective.clone())?;
-        let (node, spool, worker) = build(config, &subjects, settings, environ, log, metrics)?;
         let connection = connect(settings, Patience::ForEver, "choria-ccm").await?;
+        let bus = Bus::over(connection.clone(), Handle::current());
+        let (node, spool, worker) = build(config, &subjects, bus, environ, log, metrics)?;
         let (stop, stopped) = watch::channel(false);
         let (stop_publishing, publishing_stopped) = watch::channel(false);
         let mut agent = Self {
@@ -136,23 +138,30 @@ impl Agent {
     }
 
     /// Stops: nothing new begins, the current run gets its time, events go out, presence ends.
-    pub async fn stop(mut self) {
-        let Self { node, .. } = &self;
+    pub async fn stop(self) {
+        let Self {
+            node,
+            connection,
+            stop,
+            stop_publishing,
+            mut tasks,
+            mut publishing,
+            worker,
+        } = self;
         node.desk.close();
-        self.stop.send_replace(true);
-        let worker = self.worker;
+        stop.send_replace(true);
         let mut ended = tokio::task::spawn_blocking(move || worker.join().is_ok());
         if tokio::time::timeout(RUN_GRACE, &mut ended).await.is_err() {
             node.say(Level::Warn, "Stopping a run that takes too long", &[]);
             node.desk.cancel_current("the agent is shutting down");
             let _ = tokio::time::timeout(KILL_GRACE, ended).await;
         }
-        while self.tasks.join_next().await.is_some() {}
+        while tasks.join_next().await.is_some() {}
         node.outbox.sync();
-        self.stop_publishing.send_replace(true);
-        let flushed = async { while self.publishing.join_next().await.is_some() {} };
+        stop_publishing.send_replace(true);
+        let flushed = async { while publishing.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(FLUSH_GRACE, flushed).await;
-        self.connection.drain().await;
+        connection.drain().await;
     }
 
     fn begin_publishing(&mut self, spool: Arc<Spool>, stopped: watch::Receiver<bool>) {
@@ -174,8 +183,13 @@ impl Agent {
         let (served, verbs) = serve::listen(&self.node, &self.connection, subjects).await?;
         let answering = Answering::new(self.node.clone(), nudge.clone());
         let node = self.node.clone();
-        self.tasks
-            .spawn(serve::answer(served, verbs, node, answering, stopped.clone()));
+        self.tasks.spawn(serve::answer(
+            served,
+            verbs,
+            node,
+            answering,
+            stopped.clone(),
+        ));
         Ok(())
     }
 
@@ -197,18 +211,18 @@ impl Agent {
     ) -> Result<(), AgentError> {
         let cache = Cache::open(&config.cache_dir)?;
         // One place each: a feed that waits to be heard already says everything.
-        let (tell, fresh) = mpsc::channel(config.manifests.len().max(1));
+        let (fresh, feeds_told) = mpsc::channel(config.manifests.len().max(1));
         let mut feeds = Vec::new();
         for (number, source) in config.manifests.iter().enumerate() {
             let feed = Arc::new(Feed::new(source.clone(), cache.clone()));
             feeds.push(feed.clone());
-            self.tasks.spawn(feed.follow(
+            let news = News {
                 number,
-                self.node.clone(),
-                self.connection.clone(),
-                tell.clone(),
-                stopped.clone(),
-            ));
+                fresh: fresh.clone(),
+            };
+            let (node, connection) = (self.node.clone(), self.connection.clone());
+            self.tasks
+                .spawn(feed.follow(node, connection, news, stopped.clone()));
         }
         let link = self.connection.state();
         let assignments =
@@ -220,7 +234,7 @@ impl Agent {
         };
         let schedule = Schedule::new(self.node.clone(), feeds, assignments, times);
         let signals = Signals {
-            fresh,
+            fresh: feeds_told,
             nudge,
             link,
             stop: stopped.clone(),
@@ -242,7 +256,8 @@ impl Agent {
                 }
                 node.desk.enforce_time_limit();
                 let (current, waiting) = node.desk.status();
-                node.metrics.queued(waiting + usize::from(current.is_some()));
+                node.metrics
+                    .queued(waiting + usize::from(current.is_some()));
                 node.metrics.connected(connection.is_up());
                 node.metrics.paused(node.pause.current().is_some());
                 node.metrics.spooled(node.outbox.status());
@@ -255,7 +270,7 @@ impl Agent {
 fn build(
     config: &Config,
     subjects: &Subjects,
-    settings: &Settings,
+    bus: Bus,
     environ: BTreeMap<String, String>,
     log: Log,
     metrics: Metrics,
@@ -290,13 +305,17 @@ fn build(
         pause,
         desk,
         outbox,
-        bus: Bus::new(settings.clone()),
+        bus,
         metrics,
         log,
         memory: Memory::default(),
     };
     if let Some(reason) = trouble {
-        node.say(Level::Warn, "Could not read the pause", &[("error", reason)]);
+        node.say(
+            Level::Warn,
+            "Could not read the pause",
+            &[("error", reason)],
+        );
     }
     let fields = [
         ("identity", node.identity.to_string()),
@@ -307,7 +326,7 @@ fn build(
     Ok((Arc::new(node), spool, worker))
 }
 
-fn open_spool(config: &Config) -> Result<(Arc<Spool>, usize), AgentError> {
+fn open_spool(config: &Config) -> Result<(Arc<Spool>, u64), AgentError> {
     let limits = Limits {
         max_bytes: config.spool.max_size,
         ..Limits::default()

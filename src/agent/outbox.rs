@@ -81,7 +81,8 @@ impl Outbox {
     }
 
     fn complain(&self, text: &str, error: String) {
-        self.log.line(&Line::new(Level::Error, text).with("error", error));
+        self.log
+            .line(&Line::new(Level::Error, text).with("error", error));
     }
 }
 

@@ -44,7 +44,8 @@ impl Presence {
             {
                 complained = Some(Instant::now());
                 let fields = [("error", err)];
-                self.node.say(Level::Warn, "Could not tell that we are here", &fields);
+                self.node
+                    .say(Level::Warn, "Could not tell that we are here", &fields);
             }
         }
         if self.connection.is_up()

@@ -119,7 +119,11 @@ impl Schedule {
     }
 
     fn next_tick(&self) -> Instant {
-        let now = self.node.clock.now().signed_duration_since(DateTime::UNIX_EPOCH);
+        let now = self
+            .node
+            .clock
+            .now()
+            .signed_duration_since(DateTime::UNIX_EPOCH);
         Instant::now() + self.times.until_next(now.to_std().unwrap_or_default())
     }
 
@@ -142,10 +146,16 @@ impl Schedule {
         let Some(turn) = self.feeds.get_mut(number) else {
             return;
         };
-        let is_recent = turn.applied.is_some_and(|at| now.saturating_sub(at) < FLOOR);
+        let is_recent = turn
+            .applied
+            .is_some_and(|at| now.saturating_sub(at) < FLOOR);
         if trigger == Trigger::Interval && is_recent {
             let fields = [("manifest", turn.feed.to_string())];
-            self.node.say(Level::Warn, "Skipping a manifest that was just applied", &fields);
+            self.node.say(
+                Level::Warn,
+                "Skipping a manifest that was just applied",
+                &fields,
+            );
             return;
         }
         let Some(what) = turn.feed.what() else {
@@ -153,7 +163,8 @@ impl Schedule {
         };
         turn.applied = Some(now);
         if !self.is_paused() {
-            self.perform(order(&self.node, what, trigger, Mode::default())).await;
+            self.perform(order(&self.node, what, trigger, Mode::default()))
+                .await;
         }
     }
 
@@ -181,7 +192,8 @@ impl Schedule {
             }
             self.node.metrics.remediated(&what.shown());
             let trigger = Trigger::Remediation;
-            self.perform(order(&self.node, what, trigger, Mode::default())).await;
+            self.perform(order(&self.node, what, trigger, Mode::default()))
+                .await;
         }
     }
 
@@ -249,7 +261,14 @@ mod tests {
             health_check_interval: None,
             offset: Duration::from_secs(40),
         };
-        for (now, left) in [(0, 40), (39, 1), (40, 300), (41, 299), (300, 40), (345, 295)] {
+        for (now, left) in [
+            (0, 40),
+            (39, 1),
+            (40, 300),
+            (41, 299),
+            (300, 40),
+            (345, 295),
+        ] {
             let found = times.until_next(Duration::from_secs(now));
             assert_eq!(found, Duration::from_secs(left), "at {now}");
         }

@@ -110,12 +110,15 @@ async fn send(incoming: Incoming, verb: Verb, answer: Answer, node: &Node) {
         Answer::Reply(body) => ("ok", incoming.reply(headers, body.into()).await),
         Answer::Refuse { code, text, body } => (
             "refused",
-            incoming.fail(code, &text, headers, body.into()).await,
+            incoming.fail_with(headers, code, &text, body.into()).await,
         ),
     };
     node.metrics.requested(verb.as_str(), outcome);
     if let Err(err) = sent {
-        let fields = [("verb", verb.as_str().to_owned()), ("error", err.to_string())];
+        let fields = [
+            ("verb", verb.as_str().to_owned()),
+            ("error", err.to_string()),
+        ];
         node.say(crate::engine::Level::Warn, "Could not answer", &fields);
     }
 }

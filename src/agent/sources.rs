@@ -19,10 +19,10 @@ use crate::system::{Clock, FileError, HttpError, UnpackError};
 const MANIFEST: &str = "manifest.yaml";
 
 /// How long getting a bundle may take.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// How large a bundle may be.
-const SIZE_LIMIT: u64 = 256 << 20;
+pub(super) const SIZE_LIMIT: u64 = 256 << 20;
 
 /// Why there is no manifest. No text holds a password.
 #[derive(Debug, thiserror::Error)]

@@ -16,6 +16,7 @@ use crate::engine::{Level, Mode};
 use crate::model::document::parse_message;
 use crate::model::envelope::Envelope;
 use crate::model::json;
+use crate::model::label::Labels;
 use crate::model::request::{EnsureResponse, StatusResponse, parse_ensure, parse_status};
 use crate::model::run::{ApplyRequest, ApplyResponse, CurrentRun, RunId, Trigger, parse_apply};
 use crate::nats::Verb;
@@ -138,6 +139,7 @@ impl Answering {
                 identity: &node.identity,
                 groups: &node.groups,
                 facts: &node.facts.current(),
+                labels: &Labels::default(),
             };
             filter::matches(&filter, &about).map_err(|err| err.to_string())
         })
@@ -187,7 +189,9 @@ impl Answering {
         let run_id = order.run_id.clone();
         let run = order.as_current(&self.node);
         let node = self.node.clone();
-        let accepted = self.submit(run, &envelope, move |permit| order.carry_out(&node, &permit));
+        let accepted = self.submit(run, &envelope, move |permit| {
+            order.carry_out(&node, &permit)
+        });
         if !request.wait {
             // A full queue says so at once; everything else is told by events.
             let mut accepted = accepted;
@@ -273,7 +277,7 @@ impl Answering {
         struct Asked {
             run_id: RunId,
         }
-        let id = match text.trim().trim_matches('"').parse() {
+        let id = match text.trim().trim_matches('"').parse::<RunId>() {
             Ok(id) => Ok(id),
             Err(err) => parse_message(text)
                 .ok()
@@ -283,7 +287,7 @@ impl Answering {
                     asked.map(|asked| asked.run_id)
                 }),
         };
-        let id: RunId = match id {
+        let id = match id {
             Ok(id) => id,
             Err(reason) => return refuse(Verb::Cancel, code::BAD_REQUEST, reason),
         };

@@ -9,16 +9,16 @@ use super::desk::Permit;
 use super::node::Node;
 use super::sources::{self, Fetched};
 use crate::engine::{
-    Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, directory_of, look, status_line,
-    to_look_at,
+    Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, directory_of, look,
+    status_line, to_look_at,
 };
 use crate::hiera::Layers;
 use crate::manifest::{self, Input, Manifest};
+use crate::model::Value;
 use crate::model::event::{Outcome, Summary, TransactionEvent};
 use crate::model::request::StatusRequest;
 use crate::model::resource::{Phase, Resource, decode};
 use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunSummary, Trigger};
-use crate::model::Value;
 use crate::model::secret::redact_url;
 use crate::model::state::State;
 use crate::system::{Accounts, Digest, SystemRunner, files};
@@ -90,7 +90,11 @@ impl Order {
         order.mode.noop |= node.noop && !order.mode.health_check_only;
         let (summary, events, error) = match order.apply(node, permit) {
             Ok((session, error)) => (session.summary(), session.events().to_vec(), error),
-            Err(error) => (Summary::of(Some(node.clock.now()), []), Vec::new(), Some(error)),
+            Err(error) => (
+                Summary::of(Some(node.clock.now()), []),
+                Vec::new(),
+                Some(error),
+            ),
         };
         let run = order.summary(node, summary, error.unwrap_or_default());
         node.finish(&run);
@@ -154,14 +158,8 @@ impl Order {
             What::Copy { manifest, .. } => (read(manifest)?, directory_of(manifest), None),
             What::Source(source) => {
                 let temporary = std::env::temp_dir();
-                let fetched = sources::fetch(
-                    source,
-                    Path::new("/"),
-                    &temporary,
-                    &*node.clock,
-                    &node.bus,
-                )
-                .map_err(|err| err.to_string())?;
+                let fetched = sources::fetch(source, Path::new("/"), &temporary, &*node.clock)
+                    .map_err(|err| err.to_string())?;
                 let text = read(&fetched.manifest_path)?;
                 (text, fetched.directory.clone(), Some(fetched))
             }
@@ -180,8 +178,8 @@ impl Order {
                 ..Layers::default()
             },
         };
-        let manifest = manifest::load(input, &mut env, &Programs::default())
-            .map_err(|err| err.to_string())?;
+        let manifest =
+            manifest::load(input, &mut env, &Programs::default()).map_err(|err| err.to_string())?;
         for warning in &manifest.warnings {
             node.log.line(&Line::new(Level::Warn, warning));
         }
@@ -231,8 +229,13 @@ impl Node {
             ..Mode::default()
         };
         let scope = Scope::new(env, mode);
-        resolve::resource(&mut resource, Phase::Early, &scope.env, &Programs::default())
-            .map_err(|err| err.to_string())?;
+        resolve::resource(
+            &mut resource,
+            Phase::Early,
+            &scope.env,
+            &Programs::default(),
+        )
+        .map_err(|err| err.to_string())?;
         resource.complete().map_err(|err| err.to_string())?;
         let runner = SystemRunner::cancellable(permit.cancel.clone());
         let machine = Machine {

@@ -130,12 +130,13 @@ impl Labels {
 
     /// Returns the labels as facts: a name with dots leads down as many maps.
     pub fn to_facts(&self) -> Value {
-        self.iter().fold(Value::empty_map(), |facts, (name, value)| {
-            let nested = name.0.rsplit('.').fold(Value::from(value), |inner, word| {
-                Map::from([(word.into(), inner)]).into()
-            });
-            facts.merge_deep(&nested)
-        })
+        self.iter()
+            .fold(Value::empty_map(), |facts, (name, value)| {
+                let nested = name.0.rsplit('.').fold(Value::from(value), |inner, word| {
+                    Map::from([(word.into(), inner)]).into()
+                });
+                facts.merge_deep(&nested)
+            })
     }
 }
 

@@ -203,9 +203,7 @@ impl Name {
     fn new(text: &str, case: Case) -> Result<Self, FilterError> {
         match (is_pattern(text), case) {
             (true, Case::Counts) => compile(bare(text)).map(Self::Pattern),
-            (true, Case::IsIgnored) => {
-                compile(&format!("(?i){}", bare(text))).map(Self::Pattern)
-            }
+            (true, Case::IsIgnored) => compile(&format!("(?i){}", bare(text))).map(Self::Pattern),
             (false, Case::Counts) => Ok(Self::Exact(text.into())),
             (false, Case::IsIgnored) => Ok(Self::AnyCase(text.into())),
         }
@@ -420,9 +418,7 @@ type Ask = fn(&Known, &[Value]) -> Result<Value, String>;
 const FUNCTIONS: [(&str, Ask); 4] = [
     ("with", with),
     ("fact", |known, args| match args {
-        [Value::Str(path)] => {
-            Ok(fact(&known.facts, &known.labels, path).unwrap_or(Value::Null))
-        }
+        [Value::Str(path)] => Ok(fact(&known.facts, &known.labels, path).unwrap_or(Value::Null)),
         _ => Err("fact requires a path".into()),
     }),
     ("include", |_, args| match args {
