@@ -1,16 +1,189 @@
-//! `ccm agent`: the daemon. Starts it, hands signals to it, and starts it anew when its file
-//! changed and somebody says so.
+//! `ccm agent`: the daemon. Starts it, hands signals to it, and starts it anew when somebody says
+//! that its file has changed.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::environment::{NatsArgs, variables};
 use super::{CliError, Verdict, runtime};
-use crate::agent::Agent;
 use crate::agent::config::Config;
 use crate::agent::log::{Format, Log};
 use crate::agent::metrics::Metrics;
-use crate::agent::{monitor, notify};
+use crate::agent::monitor::Monitor;
+use crate::agent::node::VERSION;
+use crate::agent::notify::{Notifier, NotifyError};
+use crate::agent::Agent;
 use crate::engine::{Level, Line};
+use crate::nats::{Settings, context};
+use crate::system::SystemClock;
+
+/// Runs the agent: keeps this node at its manifests and answers for it on the bus
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The agent's file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+
+    /// How lines are written: text or json
+    #[arg(long, default_value = "text", value_name = "FORMAT")]
+    log_format: Format,
+
+    #[command(flatten)]
+    nats: NatsArgs,
+}
+
+/// How loud the command line wants the log, whatever the file says.
+pub(super) fn run(args: &Args, loudest: Option<Level>) -> Result<Verdict, CliError> {
+    let environ = variables();
+    let config = Config::load(&args.config).map_err(CliError::usage)?;
+    let settings = resolve(args, &config, &environ)?;
+    let log = Log::open(loudest.unwrap_or(config.log_level), args.log_format, &environ);
+    let notifier = Notifier::from_env(&environ, std::process::id()).map_err(CliError::failed)?;
+    let daemon = Daemon {
+        args,
+        loudest,
+        environ,
+        log,
+        metrics: Metrics::new(VERSION),
+        notifier,
+    };
+    // One thread: a question is answered without waking another, and work has threads of its own.
+    runtime::block_on(daemon.run(config, settings))?;
+    Ok(Verdict::default())
+}
+
+fn resolve(
+    args: &Args,
+    config: &Config,
+    environ: &BTreeMap<String, String>,
+) -> Result<Settings, CliError> {
+    let mut given = args.nats.given();
+    given.configured_server = config.server_list().map(|list| list.reveal().to_owned());
+    given.configured_context.clone_from(&config.nats_context);
+    context::resolve(&given, environ, Some("CCM")).map_err(CliError::usage)
+}
+
+/// Why an agent is being stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Stop,
+    Reload,
+}
+
+struct Daemon<'a> {
+    args: &'a Args,
+    loudest: Option<Level>,
+    environ: BTreeMap<String, String>,
+    log: Log,
+    metrics: Metrics,
+    notifier: Notifier,
+}
+
+impl Daemon<'_> {
+    async fn run(&self, mut config: Config, mut settings: Settings) -> Result<(), CliError> {
+        let mut signals = Signals::new()?;
+        loop {
+            let agent = Agent::start(
+                &config,
+                &settings,
+                self.environ.clone(),
+                self.log.clone(),
+                self.metrics.clone(),
+            )
+            .await
+            .map_err(CliError::failed)?;
+            let monitor = match config.monitor {
+                None => None,
+                Some(listen) => {
+                    let node = Arc::clone(agent.node());
+                    let monitor = Monitor::start(listen, self.metrics.clone(), node).await;
+                    Some(monitor.map_err(CliError::failed)?)
+                }
+            };
+            self.tell(self.notifier.ready("Serving"));
+            let ending = loop {
+                match signals.next(&self.notifier).await {
+                    Ending::Stop => break Ending::Stop,
+                    Ending::Reload => match self.reload() {
+                        Ok((new_config, new_settings)) => {
+                            config = new_config;
+                            settings = new_settings;
+                            break Ending::Reload;
+                        }
+                        Err(err) => {
+                            let text = "Keeping the configuration that is in force";
+                            self.log.line(&Line::new(Level::Error, text).with("error", err));
+                        }
+                    },
+                }
+            };
+            match ending {
+                Ending::Stop => self.tell(self.notifier.stopping()),
+                Ending::Reload => self.tell(self.notifier.reloading(&SystemClock)),
+            }
+            if let Some(monitor) = monitor {
+                monitor.stop().await;
+            }
+            agent.stop().await;
+            if ending == Ending::Stop {
+                return Ok(());
+            }
+            self.log.set_level(self.loudest.unwrap_or(config.log_level));
+        }
+    }
+
+    fn reload(&self) -> Result<(Config, Settings), CliError> {
+        let config = Config::load(&self.args.config).map_err(CliError::usage)?;
+        let settings = resolve(self.args, &config, &self.environ)?;
+        Ok((config, settings))
+    }
+
+    fn tell(&self, told: Result<(), NotifyError>) {
+        if let Err(err) = told {
+            let line = Line::new(Level::Warn, "Could not tell the service manager");
+            self.log.line(&line.with("error", err));
+        }
+    }
+}
+
+/// What the process may be told from outside.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, CliError> {
+        let listen = |kind| signal(kind).map_err(CliError::failed);
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for a signal, and says that we are alive meanwhile.
+    async fn next(&mut self, notifier: &Notifier) -> Ending {
+        loop {
+            let beat = async {
+                match notifier.watchdog() {
+                    Some(every) => tokio::time::sleep(every / 2).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = self.terminate.recv() => return Ending::Stop,
+                _ = self.interrupt.recv() => return Ending::Stop,
+                _ = self.hangup.recv() => return Ending::Reload,
+                () = beat => {
+                    // A manager that hears nothing restarts us; there is nobody else to tell.
+                    let _ = notifier.alive();
+                }
+            }
+        }
+    }
+}
