@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::hiera::{self, DATA_KEY, Document, HieraError, Source};
+use crate::hiera::{self, DATA_KEY, HieraError, Source};
 use crate::model::{Value, json};
 use crate::nats::Bus;
 use crate::system::files::{self, Durability};
@@ -21,18 +21,21 @@ pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The waits between tries, before the last good data has to do.
 const WAITS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(1)];
 
-/// Fetches and reads a document from wherever it is.
-pub fn fetch(source: &Source, bus: &Bus) -> Result<Document, HieraError> {
+/// Fetches the bytes of a document from wherever it is.
+pub fn fetch(source: &Source, bus: &Bus) -> Result<Vec<u8>, HieraError> {
     let failed = |cause: String| HieraError::Fetch {
         from: source.clone(),
         cause,
     };
-    let body = match source {
-        Source::File(path) => read_file(path)?,
-        Source::Http(url) => get(source, url.reveal())?,
-        Source::Kv { bucket, key } => bus.kv_get(bucket, key).map_err(failed)?.into_bytes(),
-    };
-    source.read(&body, DATA_KEY)
+    match source {
+        Source::File(path) => read_file(path),
+        Source::Http(url) => get(source, url.reveal()),
+        Source::Kv { bucket, key } => bus
+            .kv_bytes(bucket, key)
+            .map_err(|err| failed(err.to_string()))?
+            .map(Vec::from)
+            .ok_or_else(|| failed("key not found".into())),
+    }
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, HieraError> {
@@ -126,7 +129,8 @@ impl DataKeeper {
 }
 
 fn resolve_once(source: &Source, facts: &Facts, bus: &Bus) -> Result<Value, String> {
-    let document = fetch(source, bus).map_err(|err| err.to_string())?;
+    let body = fetch(source, bus).map_err(|err| err.to_string())?;
+    let document = source.read(&body, DATA_KEY).map_err(|err| err.to_string())?;
     let data = hiera::resolve(&document.root, facts, DATA_KEY).map_err(|err| err.to_string())?;
     hiera::validate(&data, &document.annotations.rules).map_err(|err| err.to_string())?;
     match data.as_map() {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{ContextError, Secret};
 use crate::model::secret::redact_url;
+use crate::model::text::unescape;
 
 /// Where one server listens: `nats://host:port` or `tls://host:port`. Holds no credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,20 +70,6 @@ fn with_scheme(url: &str) -> String {
         true => url.into(),
         false => format!("nats://{url}"),
     }
-}
-
-/// Replaces `%` escapes.
-fn unescape(text: &str) -> Option<String> {
-    let mut pieces = text.split('%');
-    let mut bytes = pieces.next()?.as_bytes().to_vec();
-    for piece in pieces {
-        let hex = piece
-            .get(..2)
-            .filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))?;
-        bytes.push(u8::from_str_radix(hex, 16).ok()?);
-        bytes.extend(piece.bytes().skip(2));
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
