@@ -1,15 +1,12 @@
 //! What a person sees: status lines on standard output, the system log on standard error.
-//! Colour only on a terminal that wants it.
+//! Colour only on a terminal that wants it. How a line is written is the agent's `log`.
 
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
 
-use chrono::Local;
-
+use crate::agent::log::{status_line, system_line, to_millis, user_line};
 use crate::engine::{Level, Line, Sink};
 use crate::model::event::{Summary, TransactionEvent};
-use crate::model::text::go_duration;
-use crate::system::{Clock, SystemClock};
+use crate::system::{Clock as _, SystemClock};
 
 /// Where lines of the user log go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +76,7 @@ impl Console {
     /// Writes to the system log.
     pub(super) fn log(&self, line: &Line) {
         if line.level >= self.system_level {
-            eprintln!("{}", system_line(line));
+            eprintln!("{}", system_line(line, SystemClock.now()));
         }
     }
 
@@ -114,118 +111,6 @@ impl Sink for Console {
     fn diff(&mut self, text: &str) {
         self.put(&paint_diff(text, self.colour));
     }
-}
-
-fn word(level: Level) -> &'static str {
-    match level {
-        Level::Debug => "DEBUG",
-        Level::Info => "INFO",
-        Level::Warn => "WARN",
-        Level::Error => "ERROR",
-    }
-}
-
-fn user_line(line: &Line, colour: bool) -> String {
-    let word = word(line.level);
-    let mut text = if colour {
-        let code = match line.level {
-            Level::Debug => 35,
-            Level::Info => 32,
-            Level::Warn => 33,
-            Level::Error => 31,
-        };
-        format!(" \x1b[{code}m{word:<5}\x1b[0m {}", line.message)
-    } else {
-        format!(" {word:<5} {}", line.message)
-    };
-    for (key, value) in &line.fields {
-        if colour {
-            text.push_str(&format!(" \x1b[2m{key}=\x1b[0m{value}"));
-        } else {
-            text.push_str(&format!(" {key}={value}"));
-        }
-    }
-    text.push('\n');
-    text
-}
-
-fn system_line(line: &Line) -> String {
-    let now = SystemClock.now().with_timezone(&Local);
-    let time = now.format("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string();
-    let time = match time.strip_suffix("+00:00") {
-        Some(utc) => format!("{utc}Z"),
-        None => time,
-    };
-    let mut text = format!(
-        "time={time} level={} msg={}",
-        word(line.level),
-        logfmt(&line.message)
-    );
-    for (key, value) in &line.fields {
-        text.push_str(&format!(" {key}={}", logfmt(value)));
-    }
-    text
-}
-
-fn logfmt(value: &str) -> String {
-    let plain = !value.is_empty()
-        && !value
-            .chars()
-            .any(|c| c == ' ' || c == '"' || c == '=' || c.is_control());
-    if plain {
-        value.into()
-    } else {
-        crate::model::text::quote(value)
-    }
-}
-
-/// Returns the one line that says how a resource came out.
-pub(super) fn status_line(event: &TransactionEvent) -> Line {
-    let (level, word) = if event.failed {
-        (Level::Error, "failed")
-    } else if !event.unmet_requirements.is_empty() {
-        (Level::Error, "skipped due to unmet requirement")
-    } else if event.skipped {
-        (Level::Warn, "skipped")
-    } else if event.refreshed {
-        (Level::Warn, "refreshed")
-    } else if event.changed {
-        (Level::Warn, "changed")
-    } else {
-        (Level::Info, "stable")
-    };
-    let name = match event.alias.as_str() {
-        "" => event.name.clone(),
-        alias => format!("{alias} (alias)"),
-    };
-    let mut line = Line::new(level, format!("{}#{name} {word}", event.type_name));
-    if event.health_check_only {
-        line = line.with("healthcheck", true);
-    }
-    line = line
-        .with("ensure", &event.requested_ensure)
-        .with("runtime", to_millis(event.duration))
-        .with("provider", &event.provider);
-    if event.noop {
-        line = match event.noop_message.as_str() {
-            "" => line.with("noop", true),
-            message => line.with("noop", message),
-        };
-    }
-    if event.failed {
-        line = line.with("errors", event.errors.join(", "));
-    } else {
-        for item in &event.unmet_requirements {
-            line = line.with("unmet", item);
-        }
-    }
-    line
-}
-
-/// Returns a duration cut to milliseconds.
-pub(super) fn to_millis(duration: Duration) -> String {
-    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    go_duration(Duration::from_millis(millis))
 }
 
 fn report_text(title: &str, summary: &Summary, kind: Report) -> String {
@@ -288,97 +173,9 @@ fn paint_diff(text: &str, colour: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
-    use crate::model::id::EventId;
-    use crate::model::resource::{File, Properties, Resource};
-
-    fn event() -> TransactionEvent {
-        let time = chrono::DateTime::UNIX_EPOCH;
-        let resource = Resource::new("/srv/motd", "present", Properties::File(File::default()));
-        let mut event =
-            TransactionEvent::begin(EventId::new(time, 1), time, "posix", &Arc::new(resource));
-        event.duration = Duration::from_micros(2_900);
-        event
-    }
-
-    fn shown(event: &TransactionEvent) -> String {
-        user_line(&status_line(event), false)
-    }
-
-    #[test]
-    fn a_changed_resource_is_shown_as_upstream_shows_it() {
-        let mut event = event();
-        event.changed = true;
-        assert_eq!(
-            shown(&event),
-            " WARN  file#/srv/motd changed ensure=present runtime=2ms provider=posix\n"
-        );
-    }
-
-    #[test]
-    fn the_first_outcome_that_holds_is_shown() {
-        let outcome = |change: fn(&mut TransactionEvent)| {
-            let mut event = event();
-            change(&mut event);
-            shown(&event)
-        };
-        for (found, expected) in [
-            (
-                outcome(|_| {}),
-                " INFO  file#/srv/motd stable ensure=present runtime=2ms provider=posix\n",
-            ),
-            (
-                outcome(|e| {
-                    e.failed = true;
-                    e.changed = true;
-                    e.errors = vec!["a".into(), "b".into()];
-                }),
-                " ERROR file#/srv/motd failed ensure=present runtime=2ms provider=posix errors=a, b\n",
-            ),
-            (
-                outcome(|e| {
-                    e.skipped = true;
-                    e.unmet_requirements = vec!["exec#x".into(), "exec#y".into()];
-                }),
-                " ERROR file#/srv/motd skipped due to unmet requirement ensure=present runtime=2ms provider=posix unmet=exec#x unmet=exec#y\n",
-            ),
-            (
-                outcome(|e| e.skipped = true),
-                " WARN  file#/srv/motd skipped ensure=present runtime=2ms provider=posix\n",
-            ),
-            (
-                outcome(|e| {
-                    e.noop = true;
-                    e.changed = true;
-                    e.noop_message = "Would have created the file".into();
-                }),
-                " WARN  file#/srv/motd changed ensure=present runtime=2ms provider=posix noop=Would have created the file\n",
-            ),
-            (
-                outcome(|e| {
-                    e.alias = "motd".into();
-                    e.noop = true;
-                }),
-                " INFO  file#motd (alias) stable ensure=present runtime=2ms provider=posix noop=true\n",
-            ),
-        ] {
-            assert_eq!(found, expected);
-        }
-    }
-
-    #[test]
-    fn the_system_log_quotes_what_needs_it() {
-        let line = Line::new(Level::Warn, "two words")
-            .with("a", "b")
-            .with("c", "");
-        let text = system_line(&line);
-        assert!(
-            text.ends_with("level=WARN msg=\"two words\" a=b c=\"\""),
-            "{text}"
-        );
-    }
 
     #[test]
     fn the_report_has_upstreams_lines() {
