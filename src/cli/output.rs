@@ -1,14 +1,13 @@
 //! What a person sees: status lines on standard output, the system log on standard error.
-//! Colour only on a terminal that wants it.
+//! Colour only on a terminal that wants it. How a line is written is the agent's `log`.
 
 use std::io::{IsTerminal, Write};
 
-use chrono::Local;
-
+use crate::agent::log::{system_line, user_line};
 use crate::engine::{Level, Line, Sink, status_line};
 use crate::model::event::{Summary, TransactionEvent};
 use crate::model::text::go_millis;
-use crate::system::{Clock, SystemClock};
+use crate::system::{Clock as _, SystemClock};
 
 /// Where lines of the user log go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +77,7 @@ impl Console {
     /// Writes to the system log.
     pub(super) fn log(&self, line: &Line) {
         if line.level >= self.system_level {
-            eprintln!("{}", system_line(line));
+            eprintln!("{}", system_line(line, SystemClock.now()));
         }
     }
 
@@ -112,69 +111,6 @@ impl Sink for Console {
 
     fn diff(&mut self, text: &str) {
         self.put(&paint_diff(text, self.colour));
-    }
-}
-
-fn word(level: Level) -> &'static str {
-    match level {
-        Level::Debug => "DEBUG",
-        Level::Info => "INFO",
-        Level::Warn => "WARN",
-        Level::Error => "ERROR",
-    }
-}
-
-fn user_line(line: &Line, colour: bool) -> String {
-    let word = word(line.level);
-    let mut text = if colour {
-        let code = match line.level {
-            Level::Debug => 35,
-            Level::Info => 32,
-            Level::Warn => 33,
-            Level::Error => 31,
-        };
-        format!(" \x1b[{code}m{word:<5}\x1b[0m {}", line.message)
-    } else {
-        format!(" {word:<5} {}", line.message)
-    };
-    for (key, value) in &line.fields {
-        if colour {
-            text.push_str(&format!(" \x1b[2m{key}=\x1b[0m{value}"));
-        } else {
-            text.push_str(&format!(" {key}={value}"));
-        }
-    }
-    text.push('\n');
-    text
-}
-
-fn system_line(line: &Line) -> String {
-    let now = SystemClock.now().with_timezone(&Local);
-    let time = now.format("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string();
-    let time = match time.strip_suffix("+00:00") {
-        Some(utc) => format!("{utc}Z"),
-        None => time,
-    };
-    let mut text = format!(
-        "time={time} level={} msg={}",
-        word(line.level),
-        logfmt(&line.message)
-    );
-    for (key, value) in &line.fields {
-        text.push_str(&format!(" {key}={}", logfmt(value)));
-    }
-    text
-}
-
-fn logfmt(value: &str) -> String {
-    let plain = !value.is_empty()
-        && !value
-            .chars()
-            .any(|c| c == ' ' || c == '"' || c == '=' || c.is_control());
-    if plain {
-        value.into()
-    } else {
-        crate::model::text::quote(value)
     }
 }
 
@@ -240,97 +176,7 @@ fn paint_diff(text: &str, colour: bool) -> String {
 mod tests {
     use std::time::Duration;
 
-    use std::sync::Arc;
-
     use super::*;
-    use crate::model::id::EventId;
-    use crate::model::resource::{File, Properties, Resource};
-
-    fn event() -> TransactionEvent {
-        let time = chrono::DateTime::UNIX_EPOCH;
-        let resource = Resource::new("/srv/motd", "present", Properties::File(File::default()));
-        let mut event =
-            TransactionEvent::begin(EventId::new(time, 1), time, "posix", &Arc::new(resource));
-        event.duration = Duration::from_micros(2_900);
-        event
-    }
-
-    fn shown(event: &TransactionEvent) -> String {
-        user_line(&status_line(event), false)
-    }
-
-    #[test]
-    fn a_changed_resource_is_shown_as_upstream_shows_it() {
-        let mut event = event();
-        event.changed = true;
-        assert_eq!(
-            shown(&event),
-            " WARN  file#/srv/motd changed ensure=present runtime=2ms provider=posix\n"
-        );
-    }
-
-    #[test]
-    fn the_first_outcome_that_holds_is_shown() {
-        let outcome = |change: fn(&mut TransactionEvent)| {
-            let mut event = event();
-            change(&mut event);
-            shown(&event)
-        };
-        for (found, expected) in [
-            (
-                outcome(|_| {}),
-                " INFO  file#/srv/motd stable ensure=present runtime=2ms provider=posix\n",
-            ),
-            (
-                outcome(|e| {
-                    e.failed = true;
-                    e.changed = true;
-                    e.errors = vec!["a".into(), "b".into()];
-                }),
-                " ERROR file#/srv/motd failed ensure=present runtime=2ms provider=posix errors=a, b\n",
-            ),
-            (
-                outcome(|e| {
-                    e.skipped = true;
-                    e.unmet_requirements = vec!["exec#x".into(), "exec#y".into()];
-                }),
-                " ERROR file#/srv/motd skipped due to unmet requirement ensure=present runtime=2ms provider=posix unmet=exec#x unmet=exec#y\n",
-            ),
-            (
-                outcome(|e| e.skipped = true),
-                " WARN  file#/srv/motd skipped ensure=present runtime=2ms provider=posix\n",
-            ),
-            (
-                outcome(|e| {
-                    e.noop = true;
-                    e.changed = true;
-                    e.noop_message = "Would have created the file".into();
-                }),
-                " WARN  file#/srv/motd changed ensure=present runtime=2ms provider=posix noop=Would have created the file\n",
-            ),
-            (
-                outcome(|e| {
-                    e.alias = "motd".into();
-                    e.noop = true;
-                }),
-                " INFO  file#motd (alias) stable ensure=present runtime=2ms provider=posix noop=true\n",
-            ),
-        ] {
-            assert_eq!(found, expected);
-        }
-    }
-
-    #[test]
-    fn the_system_log_quotes_what_needs_it() {
-        let line = Line::new(Level::Warn, "two words")
-            .with("a", "b")
-            .with("c", "");
-        let text = system_line(&line);
-        assert!(
-            text.ends_with("level=WARN msg=\"two words\" a=b c=\"\""),
-            "{text}"
-        );
-    }
 
     #[test]
     fn the_report_has_upstreams_lines() {
