@@ -130,7 +130,9 @@ impl DataKeeper {
 
 fn resolve_once(source: &Source, facts: &Facts, bus: &Bus) -> Result<Value, String> {
     let body = fetch(source, bus).map_err(|err| err.to_string())?;
-    let document = source.read(&body, DATA_KEY).map_err(|err| err.to_string())?;
+    let document = source
+        .read(&body, DATA_KEY)
+        .map_err(|err| err.to_string())?;
     let data = hiera::resolve(&document.root, facts, DATA_KEY).map_err(|err| err.to_string())?;
     hiera::validate(&data, &document.annotations.rules).map_err(|err| err.to_string())?;
     match data.as_map() {

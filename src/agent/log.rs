@@ -11,13 +11,12 @@ use std::io::{IsTerminal as _, Write};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use chrono::{DateTime, Local, Utc};
 
-use crate::engine::{Level, Line};
+use crate::engine::{Level, Line, status_line};
 use crate::model::event::TransactionEvent;
-use crate::model::text::{go_duration, quote};
+use crate::model::text::quote;
 use crate::system::{Clock, SystemClock};
 
 /// What people ask for.
@@ -227,6 +226,37 @@ fn logfmt(value: &str) -> String {
             .chars()
             .any(|c| c == ' ' || c == '"' || c == '=' || c.is_control());
     if plain { value.into() } else { quote(value) }
+}
+
+fn journal_line(line: &Line) -> String {
+    let priority = match line.level {
+        Level::Debug => 7,
+        Level::Info => 6,
+        Level::Warn => 4,
+        Level::Error => 3,
+    };
+    format!("<{priority}>{}", pairs(line))
+}
+
+/// Returns a line as one flat object. A field that is there twice is one with both values; a field
+/// that is named like ours steps back.
+fn json_line(line: &Line, now: DateTime<Utc>) -> String {
+    let mut object = serde_json::Map::new();
+    object.insert("time".into(), stamp(now).into());
+    object.insert("level".into(), word(line.level).into());
+    object.insert("msg".into(), line.message.as_str().into());
+    for (key, value) in &line.fields {
+        let key = match *key {
+            "time" | "level" | "msg" => format!("{key}_"),
+            key => key.to_owned(),
+        };
+        let value = match object.get(&key).and_then(serde_json::Value::as_str) {
+            Some(first) => format!("{first}, {value}"),
+            None => value.clone(),
+        };
+        object.insert(key, value.into());
+    }
+    serde_json::Value::from(object).to_string()
 }
 
 #[cfg(test)]

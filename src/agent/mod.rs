@@ -16,7 +16,7 @@ pub mod facts;
 pub mod feed;
 pub mod log;
 pub mod metrics;
-
+pub mod monitor;
 pub mod node;
 pub mod notify;
 pub mod outbox;
@@ -49,6 +49,7 @@ use facts::FactsKeeper;
 use feed::{Feed, News};
 use log::Log;
 use metrics::Metrics;
+use monitor::{Monitor, MonitorError, Probes};
 use node::{Memory, Node, VERSION};
 use outbox::Outbox;
 use pause::PauseBook;
@@ -85,6 +86,8 @@ pub enum AgentError {
     Spool(#[from] SpoolError),
     #[error(transparent)]
     Nats(#[from] NatsError),
+    #[error(transparent)]
+    Monitor(#[from] MonitorError),
 }
 
 /// An agent that runs.
@@ -129,6 +132,7 @@ impl Agent {
         agent.begin_presence(&subjects, &stopped);
         agent.begin_schedule(config, subjects, nudge, &stopped)?;
         agent.begin_patrol(&stopped);
+        agent.begin_monitor(config, &stopped).await?;
         Ok(agent)
     }
 
@@ -254,6 +258,7 @@ impl Agent {
                     _ = stopped.wait_for(|stopped| *stopped) => return,
                     _ = patrol.tick() => {}
                 }
+                node.patrol();
                 node.desk.enforce_time_limit();
                 let (current, waiting) = node.desk.status();
                 node.metrics
@@ -263,6 +268,34 @@ impl Agent {
                 node.metrics.spooled(node.outbox.status());
             }
         });
+    }
+
+    /// Serves metrics and health, if the file says where.
+    async fn begin_monitor(
+        &mut self,
+        config: &Config,
+        stopped: &watch::Receiver<bool>,
+    ) -> Result<(), AgentError> {
+        let Some(listen) = config.monitor else {
+            return Ok(());
+        };
+        let monitor = Monitor::bind(listen).await?;
+        let (alive, ready) = (self.node.clone(), self.node.clone());
+        let probes = Probes {
+            alive: Box::new(move || alive.is_alive()),
+            ready: Box::new(move || ready.is_ready()),
+        };
+        let (node, mut stopped) = (self.node.clone(), stopped.clone());
+        self.tasks.spawn(async move {
+            let stop = async move {
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+            };
+            if let Err(err) = monitor.serve(node.metrics.clone(), probes, stop).await {
+                let fields = [("error", err.to_string())];
+                node.say(Level::Error, "No longer serving metrics", &fields);
+            }
+        });
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ use crate::template::Env;
 
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How many seconds nobody may look after the node before that is told.
+const MOST_STILL: u64 = 30;
 
 /// What every part of an agent shares.
 pub struct Node {
@@ -56,6 +59,10 @@ pub(super) struct Memory {
     ids: Mutex<EventIds>,
     last_run: Mutex<Option<RunSummary>>,
     generation: AtomicU64,
+    /// Seconds on the monotonic clock when somebody last looked after the node.
+    patrolled: AtomicU64,
+    /// What the node should be was tried once.
+    has_converged: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -124,6 +131,34 @@ impl Node {
 
     pub fn set_generation(&self, generation: u64) {
         self.memory.generation.store(generation, Ordering::Relaxed);
+    }
+
+    /// Notes that somebody looks after the node.
+    pub fn patrol(&self) {
+        let now = self.clock.monotonic().as_secs();
+        self.memory.patrolled.store(now, Ordering::Relaxed);
+    }
+
+    /// Notes that what the node should be was tried.
+    pub fn converged(&self) {
+        self.memory.has_converged.store(true, Ordering::Relaxed);
+    }
+
+    /// Says that the agent goes round, or for how long it does not.
+    pub fn is_alive(&self) -> Result<(), String> {
+        let last = self.memory.patrolled.load(Ordering::Relaxed);
+        match self.clock.monotonic().as_secs().saturating_sub(last) {
+            still if still > MOST_STILL => Err(format!("nothing moved for {still} seconds")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that the agent does its work, or what is in its way.
+    pub fn is_ready(&self) -> Result<(), String> {
+        match self.memory.has_converged.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err("the first run is not over yet".into()),
+        }
     }
 
     pub fn say(&self, level: Level, text: &str, fields: &[(&'static str, String)]) {

@@ -95,6 +95,7 @@ impl Schedule {
 
     async fn follow(&mut self, signals: &mut Signals) {
         self.converge(Trigger::Start).await;
+        self.node.converged();
         let mut tick = self.next_tick();
         let mut checks = self.next_checks();
         loop {

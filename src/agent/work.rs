@@ -158,8 +158,9 @@ impl Order {
             What::Copy { manifest, .. } => (read(manifest)?, directory_of(manifest), None),
             What::Source(source) => {
                 let temporary = std::env::temp_dir();
-                let fetched = sources::fetch(source, Path::new("/"), &temporary, &*node.clock)
-                    .map_err(|err| err.to_string())?;
+                let fetched =
+                    sources::fetch(source, Path::new("/"), &temporary, &*node.clock, &node.bus)
+                        .map_err(|err| err.to_string())?;
                 let text = read(&fetched.manifest_path)?;
                 (text, fetched.directory.clone(), Some(fetched))
             }

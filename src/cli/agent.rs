@@ -3,21 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::environment::{NatsArgs, variables};
 use super::{CliError, Verdict, runtime};
+use crate::agent::Agent;
 use crate::agent::config::Config;
 use crate::agent::log::{Format, Log};
 use crate::agent::metrics::Metrics;
-use crate::agent::monitor::Monitor;
 use crate::agent::node::VERSION;
 use crate::agent::notify::{Notifier, NotifyError};
-use crate::agent::Agent;
 use crate::engine::{Level, Line};
-use crate::nats::{Settings, context};
+use crate::nats::Settings;
 use crate::system::SystemClock;
 
 /// Runs the agent: keeps this node at its manifests and answers for it on the bus
@@ -39,8 +37,12 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, loudest: Option<Level>) -> Result<Verdict, CliError> {
     let environ = variables();
     let config = Config::load(&args.config).map_err(CliError::usage)?;
-    let settings = resolve(args, &config, &environ)?;
-    let log = Log::open(loudest.unwrap_or(config.log_level), args.log_format, &environ);
+    let settings = resolve(args, &config)?;
+    let log = Log::open(
+        loudest.unwrap_or(config.log_level),
+        args.log_format,
+        &environ,
+    );
     let notifier = Notifier::from_env(&environ, std::process::id()).map_err(CliError::failed)?;
     let daemon = Daemon {
         args,
@@ -55,15 +57,11 @@ pub(super) fn run(args: &Args, loudest: Option<Level>) -> Result<Verdict, CliErr
     Ok(Verdict::default())
 }
 
-fn resolve(
-    args: &Args,
-    config: &Config,
-    environ: &BTreeMap<String, String>,
-) -> Result<Settings, CliError> {
-    let mut given = args.nats.given();
-    given.configured_server = config.server_list().map(|list| list.reveal().to_owned());
-    given.configured_context.clone_from(&config.nats_context);
-    context::resolve(&given, environ, Some("CCM")).map_err(CliError::usage)
+fn resolve(args: &Args, config: &Config) -> Result<Settings, CliError> {
+    let servers = config.server_list().map(|list| list.reveal().to_owned());
+    args.nats
+        .settings_over(servers, config.nats_context.clone())
+        .map_err(CliError::usage)
 }
 
 /// Why an agent is being stopped.
@@ -95,14 +93,6 @@ impl Daemon<'_> {
             )
             .await
             .map_err(CliError::failed)?;
-            let monitor = match config.monitor {
-                None => None,
-                Some(listen) => {
-                    let node = Arc::clone(agent.node());
-                    let monitor = Monitor::start(listen, self.metrics.clone(), node).await;
-                    Some(monitor.map_err(CliError::failed)?)
-                }
-            };
             self.tell(self.notifier.ready("Serving"));
             let ending = loop {
                 match signals.next(&self.notifier).await {
@@ -115,7 +105,8 @@ impl Daemon<'_> {
                         }
                         Err(err) => {
                             let text = "Keeping the configuration that is in force";
-                            self.log.line(&Line::new(Level::Error, text).with("error", err));
+                            self.log
+                                .line(&Line::new(Level::Error, text).with("error", err));
                         }
                     },
                 }
@@ -123,9 +114,6 @@ impl Daemon<'_> {
             match ending {
                 Ending::Stop => self.tell(self.notifier.stopping()),
                 Ending::Reload => self.tell(self.notifier.reloading(&SystemClock)),
-            }
-            if let Some(monitor) = monitor {
-                monitor.stop().await;
             }
             agent.stop().await;
             if ending == Ending::Stop {
@@ -137,7 +125,7 @@ impl Daemon<'_> {
 
     fn reload(&self) -> Result<(Config, Settings), CliError> {
         let config = Config::load(&self.args.config).map_err(CliError::usage)?;
-        let settings = resolve(self.args, &config, &self.environ)?;
+        let settings = resolve(self.args, &config)?;
         Ok((config, settings))
     }
 

@@ -3,7 +3,6 @@
 use super::environment::{FactArgs, NatsArgs, environment};
 use super::output::{Console, Report};
 use super::{CliError, Verdict, data};
-use crate::agent::log::to_millis;
 use crate::agent::sources::{self, Fetched, SourceError};
 use crate::engine::{Engine, Level, Line, Machine, Mode, Scope, Session, Sink as _};
 use crate::hiera::Layers;

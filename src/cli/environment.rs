@@ -51,10 +51,20 @@ pub(super) struct NatsArgs {
 impl NatsArgs {
     /// Returns where the servers are and who we are there.
     fn settings(&self) -> Result<Settings, ContextError> {
+        self.settings_over(None, None)
+    }
+
+    /// Returns the same, where a file names servers and a context too.
+    pub(super) fn settings_over(
+        &self,
+        configured_server: Option<String>,
+        configured_context: Option<String>,
+    ) -> Result<Settings, ContextError> {
         let given = Given {
             server: self.server.clone(),
             context: self.context.clone(),
-            ..Given::default()
+            configured_server,
+            configured_context,
         };
         context::resolve(&given, &variables(), Some(DEFAULT_CONTEXT))
     }

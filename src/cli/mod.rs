@@ -1,6 +1,7 @@
 //! The command line: translates what a person typed into the engine's terms and its answers into
 //! lines, documents and exit codes. Decides nothing about a resource.
 
+mod agent;
 mod apply;
 mod data;
 mod ensure;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::engine::Level;
 use error::CliError;
 use output::Console;
 
@@ -45,6 +47,7 @@ struct Cli {
 enum Command {
     Ensure(Box<ensure::Args>),
     Apply(apply::Args),
+    Agent(agent::Args),
     #[command(alias = "info")]
     Status(status::Args),
     Session(session::Args),
@@ -79,6 +82,15 @@ impl Verdict {
     }
 }
 
+/// Returns the level the command line asks for, if it does.
+fn loudest(debug: bool, info: bool) -> Option<Level> {
+    match (debug, info) {
+        (true, _) => Some(Level::Debug),
+        (_, true) => Some(Level::Info),
+        _ => None,
+    }
+}
+
 /// Runs the program with these arguments and returns its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
@@ -99,6 +111,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match cli.command {
         Command::Ensure(args) => ensure::run(*args, &mut console),
         Command::Apply(args) => apply::run(args, &mut console),
+        Command::Agent(args) => agent::run(&args, loudest(cli.debug, cli.info)),
         Command::Status(args) => status::run(&args, &mut console),
         Command::Session(args) => session::run(args, &mut console),
         Command::Facts(args) => facts::run(&args, &mut console),
