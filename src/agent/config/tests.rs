@@ -480,3 +480,19 @@ fn what_the_example_only_shows_is_valid_too() {
     let config = good(&given);
     assert_eq!(config.trust.unwrap().signers.len(), 1);
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_text_is_too_odd_to_be_answered(text in "(?s).{0,200}") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_value_is_too_odd_for_any_key(value in "[-+a-zA-Z0-9:/@%., \\[\\]{}']{0,40}") {
+        let unknown = error("zzqq: 1");
+        let (_, known) = unknown.split_once("expected one of ").unwrap();
+        for key in known.split(", ") {
+            let _ = parse(&format!("{key}: {value}"));
+        }
+    }
+}
