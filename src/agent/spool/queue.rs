@@ -193,7 +193,11 @@ impl Queue {
     /// Removes the one segment that is missed least for the sake of a record. Returns whether
     /// there was one that may go.
     fn make_room(&mut self, class: Class) -> Result<bool, FileError> {
-        let is_done = |lane: &Lane| lane.front().is_some_and(|first| first.pending == 0);
+        // An empty file is no room.
+        let is_done = |lane: &Lane| {
+            let first = lane.front();
+            first.is_some_and(|first| first.pending == 0 && first.bytes > 0)
+        };
         let victim = if is_done(&self.stable) {
             Class::Stable
         } else if is_done(&self.important) {
