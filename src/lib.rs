@@ -3,6 +3,7 @@
 //! The map, from the ground up; arrows only ever point upwards in this list:
 //! - [`model`]: messages, properties, states, events and values
 //! - [`system`]: processes, files, archives, HTTP, accounts, locks and time, each behind a small seam
+//! - [`nats`]: the bus: contexts, subjects, messages, buckets, streams and services
 //! - [`template`]: expressions and template engines over one value type
 //! - [`facts`]: what the node is, gathered by section when asked
 //! - [`health`]: probes, nagios plugins and goss rules
@@ -21,6 +22,7 @@ pub mod health;
 pub mod hiera;
 pub mod manifest;
 pub mod model;
+pub mod nats;
 pub mod resource;
 pub mod system;
 pub mod template;

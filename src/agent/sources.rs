@@ -1,4 +1,5 @@
-//! Where manifests come from: a file, a directory, a bundle on disk or on a server.
+//! Where manifests come from: a file, a directory, a bundle on disk, on a server or in an object
+//! store.
 //!
 //! A bundle is a compressed tar with a `manifest.yaml` and the files it needs. It is unpacked
 //! into a directory of its own that only we can enter and that goes when the run is over. What a
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use crate::model::resource::ArchiveKind;
 use crate::model::secret::redact_url;
-use crate::model::text::url_scheme;
+use crate::model::text::{unescape, url_scheme};
+use crate::nats::{Bus, NatsError};
 use crate::system::files::{self, Attributes, Durability, FileKind, PrivateDir};
 use crate::system::http::{self, Request};
 use crate::system::unpack::{self, Limits, Rules};
@@ -31,12 +33,14 @@ pub enum SourceError {
     Empty,
     #[error("unsupported manifest source: {0}")]
     Unsupported(String),
-    #[error("manifest source {0} is not supported yet: it needs a NATS connection")]
-    ObjectStore(String),
+    #[error("{0} is required for object store manifest source")]
+    Object(&'static str),
     #[error("{MANIFEST} not found in archive")]
     NoManifest,
     #[error(transparent)]
     Http(#[from] HttpError),
+    #[error(transparent)]
+    Nats(#[from] NatsError),
     #[error(transparent)]
     Unpack(#[from] UnpackError),
     #[error(transparent)]
@@ -51,8 +55,37 @@ pub struct Fetched {
     pub directory: PathBuf,
     /// The source as people may see it.
     pub shown: String,
+    /// Which object it came from.
+    pub object: Option<ObjectName>,
     /// Holds what was unpacked; the manifest is gone with it.
     pub temp: Option<PrivateDir>,
+}
+
+/// An object in a bucket: `obj://BUCKET/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectName {
+    pub bucket: String,
+    pub name: String,
+}
+
+impl ObjectName {
+    /// Reads what follows `obj:`. Names may hold slashes.
+    fn parse(rest: &str) -> Result<Self, SourceError> {
+        let (bucket, name) = match rest.trim_start_matches('/').split_once('/') {
+            Some(parts) => parts,
+            None => (rest.trim_start_matches('/'), ""),
+        };
+        if bucket.is_empty() || rest.starts_with("///") {
+            return Err(SourceError::Object("bucket name"));
+        }
+        match unescape(name).filter(|name| !name.is_empty()) {
+            Some(name) => Ok(Self {
+                bucket: bucket.into(),
+                name,
+            }),
+            None => Err(SourceError::Object("key")),
+        }
+    }
 }
 
 /// Brings the manifest of a source within reach. Relative paths start at `base`; bundles are
@@ -62,6 +95,7 @@ pub fn fetch(
     base: &Path,
     temporary: &Path,
     clock: &dyn Clock,
+    bus: &Bus,
 ) -> Result<Fetched, SourceError> {
     if source.is_empty() {
         return Err(SourceError::Empty);
@@ -74,9 +108,9 @@ pub fn fetch(
             shown,
             temporary,
         ),
-        Some((scheme, _)) => match scheme.to_ascii_lowercase().as_str() {
+        Some((scheme, rest)) => match scheme.to_ascii_lowercase().as_str() {
             "http" | "https" => remote(source, shown, temporary, clock),
-            "obj" => Err(SourceError::ObjectStore(shown)),
+            "obj" => stored(&ObjectName::parse(rest)?, shown, temporary, bus),
             _ => Err(SourceError::Unsupported(shown)),
         },
     }
@@ -97,6 +131,7 @@ fn local(path: &Path, shown: String, temporary: &Path) -> Result<Fetched, Source
         directory: parent(&manifest_path),
         manifest_path,
         shown,
+        object: None,
         temp: None,
     })
 }
@@ -119,6 +154,32 @@ fn remote(
     unbundle(&bundle, shown, temp)
 }
 
+fn stored(
+    object: &ObjectName,
+    shown: String,
+    temporary: &Path,
+    bus: &Bus,
+) -> Result<Fetched, SourceError> {
+    let temp = PrivateDir::create(temporary, "manifest-")?;
+    let bundle = temp.path().join("download");
+    let attributes = Attributes::default();
+    files::store_with(&bundle, &attributes, Durability::Cached, |file| {
+        let file = file.try_clone().map_err(|err| NatsError::Store {
+            action: "download",
+            name: object.name.clone(),
+            reason: err.to_string(),
+        })?;
+        bus.object(&object.bucket, &object.name, SIZE_LIMIT, file)
+            .map(drop)
+            .map_err(SourceError::from)
+    })?;
+    let fetched = unbundle(&bundle, shown, temp)?;
+    Ok(Fetched {
+        object: Some(object.clone()),
+        ..fetched
+    })
+}
+
 /// Unpacks a bundle and finds the manifest in it: the first by that name, at any depth.
 fn unbundle(bundle: &Path, shown: String, temp: PrivateDir) -> Result<Fetched, SourceError> {
     let directory = temp.path().join("bundle");
@@ -134,6 +195,7 @@ fn unbundle(bundle: &Path, shown: String, temp: PrivateDir) -> Result<Fetched, S
         directory: parent(&manifest_path),
         manifest_path,
         shown,
+        object: None,
         temp: Some(temp),
     })
 }

@@ -10,6 +10,7 @@ use crate::manifest::{self, Input, Manifest};
 use crate::model::event::TransactionEvent;
 use crate::model::text::{self, url_scheme};
 use crate::model::{json, yaml};
+use crate::nats::{Bus, NatsError};
 use crate::system::{Accounts, Clock, SystemClock, SystemRunner, files};
 use crate::template::Env;
 use crate::template::expr::Cache;
@@ -24,7 +25,7 @@ const SLOWEST: usize = 10;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The manifest: a YAML file, a directory with a manifest.yaml, or a .tar.gz of one, also
-    /// from an http or https URL
+    /// from an http or https URL or from a NATS object store (obj://BUCKET/NAME)
     manifest: String,
 
     /// Says what would be done, changes nothing
@@ -73,7 +74,7 @@ pub(super) struct Inputs {
     #[command(flatten)]
     facts: FactArgs,
 
-    /// More data, over the manifest's own: a file or a URL
+    /// More data, over the manifest's own: a file, an http or https URL, or kv://BUCKET/KEY
     #[arg(long, env = "CCM_HIERA_DATA", value_name = "SOURCE")]
     hiera: Option<String>,
 
@@ -122,19 +123,28 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
 
 /// Brings the manifest here. What is wrong with the source is the caller's; that a server does not
 /// give it is not.
-fn fetch(source: &str, console: &mut Console) -> Result<Fetched, CliError> {
+fn fetch(source: &str, bus: &Bus, console: &mut Console) -> Result<Fetched, CliError> {
     let base = std::env::current_dir().map_err(CliError::failed)?;
     let temporary = std::env::temp_dir();
     let fetched =
-        sources::fetch(source, &base, &temporary, &SystemClock).map_err(|err| match err {
-            SourceError::Http(_) => CliError::failed(err),
+        sources::fetch(source, &base, &temporary, &SystemClock, bus).map_err(|err| match err {
+            SourceError::Nats(NatsError::Context(_)) => CliError::usage(err),
+            SourceError::Http(_) | SourceError::Nats(_) => CliError::failed(err),
             _ => CliError::usage(err),
         })?;
     if fetched.temp.is_some() && url_scheme(source).is_some() {
-        let text = "Using manifest from HTTP URL in temporary directory";
-        let line = Line::new(Level::Info, text)
-            .with("manifest", fetched.manifest_path.display())
-            .with("url", &fetched.shown);
+        let place = match &fetched.object {
+            Some(_) => "Object Store",
+            None => "HTTP URL",
+        };
+        let text = format!("Using manifest from {place} in temporary directory");
+        let line = Line::new(Level::Info, &text).with("manifest", fetched.manifest_path.display());
+        let line = match &fetched.object {
+            Some(object) => line
+                .with("bucket", &object.bucket)
+                .with("file", &object.name),
+            None => line.with("url", &fetched.shown),
+        };
         console.line(&line);
     }
     Ok(fetched)
@@ -154,13 +164,14 @@ pub(super) fn load(
     inputs: &Inputs,
     console: &mut Console,
 ) -> Result<Loaded, CliError> {
-    let fetched = fetch(source, console)?;
-    let mut env = environment(&fetched.directory, !inputs.no_read_env, &inputs.facts)?;
+    let bus = inputs.nats.bus();
+    let fetched = fetch(source, &bus, console)?;
+    let mut env = environment(&fetched.directory, !inputs.no_read_env, &inputs.facts, &bus)?;
     let text = files::read_to_string(&fetched.manifest_path, MAX_MANIFEST_BYTES)
         .map_err(CliError::usage)?;
     let mut layers = Layers::default();
     if let Some(hiera) = &inputs.hiera {
-        layers.source = data::resolve(hiera, &env.facts, console)?;
+        layers.source = data::resolve(hiera, &env.facts, &bus, console)?;
     }
     let input = Input {
         text: &text,

@@ -8,6 +8,7 @@ use super::{CliError, environment};
 use crate::engine::{Level, Line};
 use crate::hiera::{self, DATA_KEY, Document, HieraError, Source};
 use crate::model::Value;
+use crate::nats::Bus;
 use crate::system::http::{self, HttpError};
 use crate::system::{SystemClock, files};
 use crate::template::env::Facts;
@@ -16,8 +17,13 @@ use crate::template::env::Facts;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Resolves a source with its own hierarchy and validates it.
-pub(super) fn resolve(source: &str, facts: &Facts, console: &Console) -> Result<Value, CliError> {
-    let document = fetch(source)?;
+pub(super) fn resolve(
+    source: &str,
+    facts: &Facts,
+    bus: &Bus,
+    console: &Console,
+) -> Result<Value, CliError> {
+    let document = fetch(source, bus)?;
     warn(&document, console);
     let data = hiera::resolve(&document.root, facts, DATA_KEY).map_err(CliError::usage)?;
     hiera::validate(&data, &document.annotations.rules).map_err(CliError::usage)?;
@@ -28,6 +34,7 @@ pub(super) fn resolve(source: &str, facts: &Facts, console: &Console) -> Result<
 pub(super) fn resolve_if_there(
     source: &str,
     facts: &Facts,
+    bus: &Bus,
     console: &Console,
 ) -> Result<Value, CliError> {
     if let Ok(Source::File(path)) = source.parse()
@@ -37,7 +44,7 @@ pub(super) fn resolve_if_there(
     {
         return Ok(Value::empty_map());
     }
-    resolve(source, facts, console)
+    resolve(source, facts, bus, console)
 }
 
 /// Says what is odd about a document's annotations.
@@ -51,15 +58,20 @@ pub(super) fn warn(document: &Document, console: &Console) {
 }
 
 /// Fetches and reads a document.
-pub(super) fn fetch(source: &str) -> Result<Document, CliError> {
+pub(super) fn fetch(source: &str, bus: &Bus) -> Result<Document, CliError> {
     let source: Source = source.parse().map_err(CliError::usage)?;
     let body = match &source {
         Source::File(path) => read_file(path),
         Source::Http(url) => get(&source, url.reveal()),
-        Source::Kv { .. } => Err(HieraError::Fetch {
-            from: source.clone(),
-            cause: "nats context not set".into(),
-        }),
+        Source::Kv { bucket, key } => bus
+            .kv_bytes(bucket, key)
+            .map_err(|err| err.to_string())
+            .and_then(|found| found.ok_or_else(|| "key not found".into()))
+            .map(Vec::from)
+            .map_err(|cause| HieraError::Fetch {
+                from: source.clone(),
+                cause,
+            }),
     };
     source
         .read(&body.map_err(CliError::failed)?, DATA_KEY)

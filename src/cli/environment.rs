@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::CliError;
 use crate::facts::{Gatherer, Places};
 use crate::model::document;
 use crate::model::value::{Map, Value};
+use crate::nats::{self, Bus, Connection, ContextError, Given, Patience, Settings, context};
 use crate::system::{SystemClock, files};
 use crate::template::Env;
 use crate::template::env::Facts;
@@ -15,22 +17,62 @@ use crate::template::env::Facts;
 /// The largest file a template may read.
 pub(super) const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Where lookups over NATS go. Taken as upstream takes it; nothing asks NATS yet.
-#[derive(Debug, Default, clap::Args)]
+/// What the servers call our connections.
+const CONNECTION: &str = "ccm";
+
+/// The context that is used when there is one of this name and none is asked for.
+const DEFAULT_CONTEXT: &str = "CCM";
+
+/// How long connecting may take while a person waits.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where NATS is. Nothing connects unless it has to.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct NatsArgs {
-    /// The NATS context for lookups
+    /// The NATS servers: URLs joined by commas, over those of the context
     #[arg(
         long,
         global = true,
-        env = "NATS_CONTEXT",
-        value_name = "NAME",
-        hide = true
+        env = "NATS_URL",
+        value_name = "URL",
+        hide_env_values = true
     )]
+    server: Option<String>,
+
+    /// The NATS context, as the nats command keeps it
+    #[arg(long, global = true, env = "NATS_CONTEXT", value_name = "NAME")]
     context: Option<String>,
 
     /// The stream of registrations for lookups
     #[arg(short = 'R', long, global = true, value_name = "STREAM", hide = true)]
     registration: Option<String>,
+}
+
+impl NatsArgs {
+    /// Returns where the servers are and who we are there.
+    fn settings(&self) -> Result<Settings, ContextError> {
+        let given = Given {
+            server: self.server.clone(),
+            context: self.context.clone(),
+            ..Given::default()
+        };
+        context::resolve(&given, &variables(), Some(DEFAULT_CONTEXT))
+    }
+
+    /// Returns a bus that connects when it is first used.
+    pub(super) fn bus(&self) -> Bus {
+        let args = self.clone();
+        Bus::lazy(CONNECTION, move || args.settings())
+    }
+
+    /// Connects now.
+    pub(super) async fn connect(&self) -> Result<Connection, CliError> {
+        let settings = self.settings().map_err(CliError::usage)?;
+        let patience = Patience::Once(CONNECT_LIMIT);
+        nats::connect(&settings, patience, CONNECTION)
+            .await
+            .map_err(CliError::failed)
+    }
 }
 
 /// Facts that somebody gives by hand.
@@ -89,6 +131,7 @@ pub(super) fn environment(
     directory: &Path,
     read_env: bool,
     facts: &FactArgs,
+    bus: &Bus,
 ) -> Result<Env, CliError> {
     let mut environ: Map = variables()
         .into_iter()
@@ -97,6 +140,7 @@ pub(super) fn environment(
     if read_env {
         environ.extend(read_env_file(Path::new(".env"))?);
     }
+    let bus = bus.clone();
     Ok(Env {
         facts: lazy_facts(facts.given()?),
         environ: environ.into(),
@@ -104,6 +148,9 @@ pub(super) fn environment(
         working_dir: directory.to_owned(),
         read_file: Some(Arc::new(|path: &Path| {
             files::read_to_string(path, MAX_READ_BYTES).map_err(|err| err.to_string())
+        })),
+        kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
+            bus.kv_get(bucket, key)
         })),
         ..Env::default()
     })

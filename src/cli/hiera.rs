@@ -47,7 +47,7 @@ struct FactSources {
 
 #[derive(Debug, clap::Args)]
 struct ParseArgs {
-    /// The document: a file or a URL
+    /// The document: a file, an http or https URL, or kv://BUCKET/KEY
     #[arg(env = "HIERA_INPUT")]
     input: String,
 
@@ -110,7 +110,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
 }
 
 fn parse(args: &ParseArgs, console: &Console) -> Result<String, CliError> {
-    let document = data::fetch(&args.input)?;
+    let document = data::fetch(&args.input, &args.nats.bus())?;
     data::warn(&document, console);
     let facts = args.sources.layered(&args.fact)?;
     let mut found = hiera::resolve(&document.root, &facts, DATA_KEY).map_err(CliError::failed)?;

@@ -7,8 +7,10 @@ mod ensure;
 mod environment;
 mod error;
 mod facts;
+mod fleet;
 mod hiera;
 mod output;
+mod runtime;
 mod session;
 mod status;
 mod template;
@@ -50,6 +52,7 @@ enum Command {
     Hiera(hiera::Args),
     Template(template::Args),
     Validate(validate::Args),
+    Fleet(fleet::Args),
     Util(util::Args),
 }
 
@@ -102,6 +105,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Hiera(args) => hiera::run(args, &mut console),
         Command::Template(args) => template::run(&args, &mut console),
         Command::Validate(args) => validate::run(&args, &mut console),
+        Command::Fleet(args) => fleet::run(args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),
     };
     match result {

@@ -1,6 +1,6 @@
 //! `ccm status`: what is, without asking for anything.
 
-use super::environment::{FactArgs, environment};
+use super::environment::{FactArgs, NatsArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
 use crate::model::resource::{Archive, File, Package, Properties, Resource, Scaffold, Service};
@@ -33,6 +33,9 @@ pub(super) struct Args {
     /// Prints JSON instead of YAML
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    nats: NatsArgs,
 }
 
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
@@ -85,7 +88,8 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
     resource.common.provider.clone_from(&args.provider);
     let accounts = Accounts::default();
     let directory = std::env::current_dir().unwrap_or_default();
-    let env = environment(&directory, true, &FactArgs::default()).map_err(|err| err.to_string())?;
+    let env = environment(&directory, true, &FactArgs::default(), &args.nats.bus())
+        .map_err(|err| err.to_string())?;
     let host = Host {
         runner: &SystemRunner::new(),
         clock: &SystemClock,

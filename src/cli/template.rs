@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::environment::{FactArgs, environment, read_document};
+use super::environment::{FactArgs, NatsArgs, environment, read_document};
 use super::output::Console;
 use super::{CliError, Verdict};
 use crate::engine::directory_of;
@@ -35,6 +35,9 @@ pub(super) struct Args {
     #[command(flatten)]
     facts: FactArgs,
 
+    #[command(flatten)]
+    nats: NatsArgs,
+
     /// Does not read variables for templates from ./.env
     #[arg(long)]
     no_read_env: bool,
@@ -51,7 +54,7 @@ enum Engine {
 
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
     let (text, name, directory) = read(&args.file)?;
-    let mut env = environment(&directory, !args.no_read_env, &args.facts)?;
+    let mut env = environment(&directory, !args.no_read_env, &args.facts, &args.nats.bus())?;
     if let Some(file) = &args.data {
         env.data = read_document(file)?;
     }

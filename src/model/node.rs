@@ -20,8 +20,8 @@ pub const REPORT: &str = "io.choria.ccm.v1.node.report";
 /// The longest name of a node; DNS allows no longer one.
 const MAX_NAME: usize = 253;
 
-/// The longest single word of a subject that we make.
-const MAX_TOKEN: usize = 64;
+/// The longest single word of a subject that we make; the name of every node fits into one.
+const MAX_TOKEN: usize = MAX_NAME;
 
 /// A text that names no node, collective or group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -285,10 +285,17 @@ mod tests {
 
     #[test]
     fn a_token_is_one_word_of_a_subject() {
-        for bad in ["", "a.b", "*", ">", "a b", "é", &"a".repeat(65)] {
+        for bad in ["", "a.b", "*", ">", "a b", "é", &"a".repeat(254)] {
             assert!(bad.parse::<Token>().is_err(), "{bad:?}");
         }
         assert!("DB_eu-1".parse::<Token>().is_ok());
+    }
+
+    #[test]
+    fn the_token_of_the_longest_name_is_read_back() {
+        let name: NodeName = format!("a{}", ".a".repeat(126)).parse().unwrap();
+        let text = serde_json::to_string(&name.token()).unwrap();
+        assert_eq!(serde_json::from_str::<Token>(&text).unwrap(), name.token());
     }
 
     #[test]

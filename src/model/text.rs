@@ -54,6 +54,21 @@ pub fn clean_path(path: &str) -> String {
     }
 }
 
+/// Returns a part of a URL with its `%` escapes replaced, if they are escapes of text.
+pub fn unescape(part: &str) -> Option<String> {
+    let mut pieces = part.split('%');
+    let mut bytes = pieces.next()?.as_bytes().to_vec();
+    for piece in pieces {
+        let hex = piece.get(..2)?;
+        if !hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        bytes.push(u8::from_str_radix(hex, 16).ok()?);
+        bytes.extend(piece.bytes().skip(2));
+    }
+    String::from_utf8(bytes).ok()
+}
+
 /// Returns the scheme of a text that is a URL, and what follows its colon.
 pub fn url_scheme(text: &str) -> Option<(&str, &str)> {
     text.split_once(':').filter(|(scheme, _)| {

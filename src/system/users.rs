@@ -5,6 +5,7 @@
 //! remembered: an earlier resource of the same run may be about to create it.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::unistd::{Gid, Group, Uid, User};
@@ -89,6 +90,12 @@ impl Accounts {
         *lock(&self.users) = Known::default();
         *lock(&self.groups) = Known::default();
     }
+}
+
+/// Returns the home directory that the user database has for the user we act as.
+pub fn home() -> Option<PathBuf> {
+    let user = User::from_uid(Uid::effective()).ok()??;
+    Some(user.dir).filter(|home| !home.as_os_str().is_empty())
 }
 
 fn id(

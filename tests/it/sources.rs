@@ -177,8 +177,12 @@ fn a_source_that_is_none_is_refused() {
             "unsupported manifest source: ftp://REDACTED@h/b.tgz",
         ),
         (
-            "obj://bucket/b.tgz",
-            "manifest source obj://bucket/b.tgz is not supported yet: it needs a NATS connection",
+            "obj:///b.tgz",
+            "bucket name is required for object store manifest source",
+        ),
+        (
+            "obj://bucket/",
+            "key is required for object store manifest source",
         ),
     ] {
         let stderr = env.ccm(&["apply", source]).error(2);

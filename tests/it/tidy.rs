@@ -21,9 +21,10 @@ fn root() -> &'static Path {
 }
 
 /// What each room may import beside `model`; faces may import anything and nobody imports a face.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("model", &[]),
     ("system", &[]),
+    ("nats", &["system"]),
     ("template", &[]),
     ("facts", &["system"]),
     ("health", &["system", "template", "facts"]),
@@ -39,13 +40,15 @@ const ARROWS: [(&str, &[&str]); 11] = [
     (
         "agent",
         &[
-            "system", "template", "facts", "health", "hiera", "resource", "manifest", "engine",
+            "system", "nats", "template", "facts", "health", "hiera", "resource", "manifest",
+            "engine",
         ],
     ),
     (
         "cli",
         &[
-            "system", "template", "facts", "hiera", "resource", "manifest", "engine", "agent",
+            "system", "nats", "template", "facts", "hiera", "resource", "manifest", "engine",
+            "agent",
         ],
     ),
 ];

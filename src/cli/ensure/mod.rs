@@ -49,7 +49,8 @@ struct Options {
     #[arg(long, global = true, env = "CCM_SESSION_STORE", value_name = "DIR")]
     session: Option<PathBuf>,
 
-    /// Data for templates: a file or a URL; a file that is missing is none
+    /// Data for templates: a file, an http or https URL, or kv://BUCKET/KEY; a file that is
+    /// missing is none
     #[arg(
         long,
         global = true,
@@ -238,8 +239,9 @@ impl Options {
 
     fn scope(&self, console: &Console) -> Result<Scope, CliError> {
         let directory = std::env::current_dir().map_err(CliError::failed)?;
-        let mut env = environment(&directory, !self.no_read_env, &FactArgs::default())?;
-        env.data = data::resolve_if_there(&self.hiera, &env.facts, console)?;
+        let bus = self.nats.bus();
+        let mut env = environment(&directory, !self.no_read_env, &FactArgs::default(), &bus)?;
+        env.data = data::resolve_if_there(&self.hiera, &env.facts, &bus, console)?;
         let mode = Mode {
             noop: self.noop,
             diff: self.diff,

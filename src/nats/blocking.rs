@@ -1,0 +1,205 @@
+//! The bus for code that waits: engines, templates and command lines.
+//!
+//! A [`Bus`] connects when it is first asked something, so a run that needs no server needs none.
+//! Its work happens on a thread of the client's runtime; the caller only waits for the outcome,
+//! whichever thread it is on.
+
+use std::future::Future;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::object::Info;
+use super::{Bytes, Connection, ContextError, NatsError, Patience, Settings, connect};
+
+/// How long connecting may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Finds out where the server is.
+type Resolve = Box<dyn Fn() -> Result<Settings, ContextError> + Send + Sync>;
+
+/// A handle for code that waits; clones share one connection.
+#[derive(Clone)]
+pub struct Bus(Arc<Inner>);
+
+struct Inner {
+    source: Source,
+    connected: Mutex<Option<Connected>>,
+}
+
+enum Source {
+    /// Connects when asked.
+    Lazy { resolve: Resolve, name: String },
+    /// Uses what is there.
+    Over(Connection, Handle),
+}
+
+struct Connected {
+    connection: Connection,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        // An ordinary drop would wait, and panics where waiting is not allowed.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Bus {
+    /// Returns a bus that asks `resolve` and connects when it is first used.
+    pub fn lazy(
+        name: impl Into<String>,
+        resolve: impl Fn() -> Result<Settings, ContextError> + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(Source::Lazy {
+            resolve: Box::new(resolve),
+            name: name.into(),
+        })
+    }
+
+    /// Returns a bus over a connection that lives on a runtime.
+    pub fn over(connection: Connection, runtime: Handle) -> Self {
+        Self::of(Source::Over(connection, runtime))
+    }
+
+    fn of(source: Source) -> Self {
+        Self(Arc::new(Inner {
+            source,
+            connected: Mutex::new(None),
+        }))
+    }
+
+    /// Returns the value of a key as text.
+    pub fn kv_get(&self, bucket: &str, key: &str) -> Result<String, String> {
+        let found = self.kv_bytes(bucket, key).map_err(|err| err.to_string())?;
+        let found = found.ok_or_else(|| format!("key {key} not found in bucket {bucket}"))?;
+        String::from_utf8(found.into())
+            .map_err(|_| format!("key {key} of bucket {bucket} is not UTF-8 text"))
+    }
+
+    /// Returns the value of a key, if it has one.
+    pub fn kv_bytes(&self, bucket: &str, key: &str) -> Result<Option<Bytes>, NatsError> {
+        let (bucket, key) = (bucket.to_owned(), key.to_owned());
+        self.run(|connection| async move {
+            let entry = connection.bucket(&bucket).await?.get(&key).await?;
+            Ok(entry.map(|entry| entry.value))
+        })
+    }
+
+    /// Writes an object of at most `limit` bytes and returns what it is.
+    pub fn object(
+        &self,
+        bucket: &str,
+        name: &str,
+        limit: u64,
+        mut out: impl Write + Send + 'static,
+    ) -> Result<Info, NatsError> {
+        let (bucket, name) = (bucket.to_owned(), name.to_owned());
+        self.run(move |connection| async move {
+            let store = connection.objects(&bucket).await?;
+            store.get_into(&name, limit, &mut out).await
+        })
+    }
+
+    /// Does something with the connection and waits for it.
+    pub fn run<T, F>(&self, doing: impl FnOnce(Connection) -> F) -> Result<T, NatsError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, NatsError>> + Send + 'static,
+    {
+        let (connection, runtime) = self.connection()?;
+        wait(&runtime, doing(connection))
+    }
+
+    fn connection(&self) -> Result<(Connection, Handle), NatsError> {
+        let (resolve, name) = match &self.0.source {
+            Source::Over(connection, runtime) => return Ok((connection.clone(), runtime.clone())),
+            Source::Lazy { resolve, name } => (resolve, name.clone()),
+        };
+        let mut connected = self
+            .0
+            .connected
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(Connected {
+            connection,
+            runtime: Some(runtime),
+        }) = &*connected
+        {
+            return Ok((connection.clone(), runtime.handle().clone()));
+        }
+        let settings = resolve()?;
+        let failed = |reason: String| NatsError::Connect {
+            servers: settings.shown(),
+            reason,
+        };
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("nats")
+            .enable_all()
+            .build()
+            .map_err(|err| failed(err.to_string()))?;
+        let handle = runtime.handle().clone();
+        let connecting = {
+            let settings = settings.clone();
+            async move { connect(&settings, Patience::Once(CONNECT_LIMIT), &name).await }
+        };
+        let connection = wait(&handle, connecting)?;
+        *connected = Some(Connected {
+            connection: connection.clone(),
+            runtime: Some(runtime),
+        });
+        Ok((connection, handle))
+    }
+}
+
+/// Runs something over there and waits for it here. Unlike the runtime's own way to wait, this
+/// never panics, wherever it is called.
+fn wait<T: Send + 'static>(
+    runtime: &Handle,
+    doing: impl Future<Output = Result<T, NatsError>> + Send + 'static,
+) -> Result<T, NatsError> {
+    let (done, outcome) = mpsc::sync_channel(1);
+    runtime.spawn(async move {
+        let _ = done.send(doing.await);
+    });
+    outcome.recv().unwrap_or(Err(NatsError::Closed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_resolved_before_it_is_needed() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let bus = Bus::lazy("test", move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            Err(ContextError::Name("x".into()))
+        });
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+        assert_eq!(
+            bus.kv_get("B", "k"),
+            Err("invalid context name \"x\"".into())
+        );
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_named_without_credentials() {
+        // Nobody listens on port 1.
+        let bus = Bus::lazy("test", || Settings::plain("nats://ann:hunter2@127.0.0.1:1"));
+        assert_eq!(
+            bus.kv_get("B", "k"),
+            Err("can't connect to NATS at nats://127.0.0.1:1: connection refused".into())
+        );
+    }
+}

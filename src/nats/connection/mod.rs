@@ -1,0 +1,486 @@
+//! One connection that comes back by itself, and what can be said over it.
+//!
+//! Whoever holds a [`Connection`] may clone it and forget about servers: the client reconnects
+//! for ever, subscribes again, and reads its credentials afresh each time. What can't be said in
+//! time is an error, never a wait without end. [`Link`] tells those who must know when the
+//! connection went and came. Who may log in how is `login`; headers and messages are `message`.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::jetstream::context::{ContextBuilder, PublishAckFuture, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::{Client, ConnectOptions, Event, PublishErrorKind as CoreErrorKind};
+use async_nats::{Request, RequestErrorKind, jetstream};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::context::{Api, Settings};
+use super::{NatsError, Subject, backoff};
+
+mod failure;
+mod login;
+mod message;
+
+pub use message::{Headers, Message, Reply};
+
+/// How long JetStream may take to answer one question.
+pub(super) const API_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a message may wait to be handed to the client; it waits when very many did already.
+const SEND_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long one attempt to connect may take, handshakes included.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
+
+/// How often a silent server is asked whether it is there.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// How many published messages may wait for the stream's word at once.
+const MAX_IN_FLIGHT: usize = 4096;
+
+/// How hard to try to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Every server once, and no longer than this: for people who wait.
+    Once(Duration),
+    /// Until it works, in the background: for daemons.
+    ForEver,
+}
+
+/// Whether the server can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Connected, for the nth time.
+    Up {
+        connects: u64,
+    },
+    Down,
+}
+
+impl Link {
+    pub fn is_up(self) -> bool {
+        matches!(self, Self::Up { .. })
+    }
+}
+
+/// When to stop waiting for more answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop {
+    /// After this many.
+    pub expected: Option<usize>,
+    /// When nobody said anything for this long after the last answer.
+    pub silence: Duration,
+    /// At the latest.
+    pub deadline: Duration,
+}
+
+/// A connection; clones share it.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    client: Client,
+    jetstream: jetstream::Context,
+    link: watch::Receiver<Link>,
+    shown: Arc<str>,
+}
+
+/// Connects. With [`Patience::ForEver`] it returns at once and [`Connection::state`] tells when
+/// the server is there.
+pub async fn connect(
+    settings: &Settings,
+    patience: Patience,
+    name: &str,
+) -> Result<Connection, NatsError> {
+    let shown = settings.shown();
+    let failed = |reason: String| NatsError::Connect {
+        servers: shown.clone(),
+        reason,
+    };
+    let (sender, link) = watch::channel(Link::Down);
+    let servers: Vec<&str> = settings.servers.iter().map(|s| s.as_str()).collect();
+    let connecting = options(settings, patience, name, sender).connect(servers);
+    let client = match patience {
+        Patience::ForEver => connecting.await,
+        Patience::Once(limit) => timeout(limit, connecting)
+            .await
+            .map_err(|_| failed("timed out".into()))?,
+    }
+    .map_err(|err| failed(failure::reason(&err)))?;
+    if patience != Patience::ForEver {
+        // The client is connected; that its event has arrived here is a matter of scheduling.
+        let mut link = link.clone();
+        let _ = timeout(API_LIMIT, link.wait_for(|link| link.is_up())).await;
+    }
+    let builder = ContextBuilder::new()
+        .timeout(API_LIMIT)
+        .max_ack_inflight(MAX_IN_FLIGHT);
+    let jetstream = match &settings.api {
+        Api::Local => builder.build(client.clone()),
+        Api::Domain(domain) => builder.domain(domain).build(client.clone()),
+        Api::Prefix(prefix) => builder.api_prefix(prefix).build(client.clone()),
+    };
+    Ok(Connection {
+        client,
+        jetstream,
+        link,
+        shown: shown.into(),
+    })
+}
+
+fn options(
+    settings: &Settings,
+    patience: Patience,
+    name: &str,
+    link: watch::Sender<Link>,
+) -> ConnectOptions {
+    let connects = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&connects);
+    let mut options = login::options(settings)
+        .name(name)
+        .connection_timeout(ATTEMPT_LIMIT)
+        .ping_interval(PING_INTERVAL)
+        .reconnect_delay_callback(move |attempt| {
+            // The first try ever waits for nobody, and a person's tries never do.
+            let is_first = connects.load(Ordering::Relaxed) == 0;
+            match patience {
+                Patience::Once(_) if is_first => Duration::ZERO,
+                Patience::ForEver if is_first && attempt <= 1 => Duration::ZERO,
+                _ => backoff::delay(attempt.saturating_sub(1)),
+            }
+        })
+        .event_callback(move |event| {
+            match event {
+                Event::Connected => {
+                    let connects = counter.fetch_add(1, Ordering::Relaxed) + 1;
+                    link.send_replace(Link::Up { connects });
+                }
+                Event::Disconnected | Event::Closed => {
+                    link.send_replace(Link::Down);
+                }
+                _ => {}
+            }
+            std::future::ready(())
+        });
+    if patience == Patience::ForEver {
+        options = options.retry_on_initial_connect();
+    }
+    if let Some(prefix) = &settings.inbox_prefix {
+        options = options.custom_inbox_prefix(prefix);
+    }
+    if let Some(ca) = &settings.tls.ca {
+        options = options.add_root_certificates(ca.clone());
+    }
+    if let Some((certificate, key)) = &settings.tls.identity {
+        options = options.add_client_certificate(certificate.clone(), key.clone());
+    }
+    // Whoever names certificates wants them used, whatever the server says in the clear.
+    if settings.tls.ca.is_some() || settings.tls.identity.is_some() {
+        options = options.require_tls(true);
+    }
+    if settings.tls.first {
+        options = options.tls_first();
+    }
+    options
+}
+
+impl Connection {
+    /// Returns a view of whether the server can be reached, now and from now on.
+    pub fn state(&self) -> watch::Receiver<Link> {
+        self.link.clone()
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.link.borrow().is_up()
+    }
+
+    /// Returns the servers as people may see them.
+    pub fn servers(&self) -> &str {
+        &self.shown
+    }
+
+    /// Returns the most bytes that one message may have.
+    pub fn max_payload(&self) -> usize {
+        self.client.max_payload()
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn jetstream(&self) -> &jetstream::Context {
+        &self.jetstream
+    }
+
+    /// Hands over what is still to be sent and received, and ends the connection.
+    pub async fn drain(&self) {
+        let mut link = self.link.clone();
+        if self.client.drain().await.is_ok() {
+            let _ = timeout(SEND_LIMIT, link.wait_for(|link| !link.is_up())).await;
+        }
+    }
+
+    /// Waits until the server has seen all that was said so far.
+    pub async fn flush(&self) -> Result<(), NatsError> {
+        match timeout(SEND_LIMIT, self.client.flush()).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(NatsError::Closed),
+        }
+    }
+
+    /// Says something to whoever listens now.
+    pub async fn publish(
+        &self,
+        subject: &Subject,
+        headers: Headers,
+        body: Bytes,
+    ) -> Result<(), NatsError> {
+        self.publish_to(subject.as_str(), headers, body).await
+    }
+
+    /// Says something on a subject that came with a message.
+    pub(super) async fn publish_to(
+        &self,
+        subject: &str,
+        headers: Headers,
+        body: Bytes,
+    ) -> Result<(), NatsError> {
+        let size = body.len();
+        let to = subject.to_owned();
+        let sent = match headers.is_empty() {
+            true => timeout(SEND_LIMIT, self.client.publish(to, body)).await,
+            false => {
+                let publishing = self
+                    .client
+                    .publish_with_headers(to, headers.into_map(), body);
+                timeout(SEND_LIMIT, publishing).await
+            }
+        };
+        sent.map_err(|_| NatsError::Closed)?
+            .map_err(|err| match err.kind() {
+                CoreErrorKind::MaxPayloadExceeded => NatsError::TooLarge {
+                    subject: subject.into(),
+                    size,
+                },
+                CoreErrorKind::InvalidSubject => NatsError::Subject(subject.into()),
+                CoreErrorKind::Send => NatsError::Closed,
+            })
+    }
+
+    /// Publishes to a stream and waits until it is stored. The same id is stored once, however
+    /// often it is published within the stream's window.
+    pub async fn publish_stored(
+        &self,
+        subject: &Subject,
+        id: &str,
+        body: Bytes,
+    ) -> Result<(), NatsError> {
+        self.begin_stored(subject, id, body).await?.wait().await
+    }
+
+    /// Publishes to a stream; the answer tells later whether it was stored, so that many can be on
+    /// their way at once.
+    pub async fn begin_stored(
+        &self,
+        subject: &Subject,
+        id: &str,
+        body: Bytes,
+    ) -> Result<Pending, NatsError> {
+        let size = body.len();
+        let message = PublishMessage::build().payload(body).message_id(id);
+        let sending = self
+            .jetstream
+            .send_publish(subject.as_str().to_owned(), message);
+        let ack = sending
+            .await
+            .map_err(|err| stored_error(subject, size, &err))?;
+        Ok(Pending {
+            subject: subject.clone(),
+            size,
+            ack,
+        })
+    }
+
+    /// Asks and returns the first answer.
+    pub async fn request(
+        &self,
+        subject: &Subject,
+        headers: Headers,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<Reply, NatsError> {
+        let size = body.len();
+        let request = Request::new()
+            .payload(body)
+            .headers(headers.into_map())
+            .timeout(Some(limit));
+        let asked = self
+            .client
+            .send_request(subject.as_str().to_owned(), request);
+        // The client's own limit does not cover handing the question over.
+        let failed = |kind| match kind {
+            RequestErrorKind::NoResponders => NatsError::NoResponders(subject.to_string()),
+            RequestErrorKind::MaxPayloadExceeded => NatsError::TooLarge {
+                subject: subject.to_string(),
+                size,
+            },
+            RequestErrorKind::InvalidSubject => NatsError::Subject(subject.to_string()),
+            RequestErrorKind::TimedOut => NatsError::NoAnswer {
+                subject: subject.to_string(),
+                limit,
+            },
+            RequestErrorKind::Other => NatsError::Closed,
+        };
+        match timeout(limit + SEND_LIMIT, asked).await {
+            Ok(Ok(message)) => Ok(message.into()),
+            Ok(Err(err)) => Err(failed(err.kind())),
+            Err(_) => Err(failed(RequestErrorKind::TimedOut)),
+        }
+    }
+
+    /// Asks everyone and returns their answers as they come.
+    pub async fn request_many(
+        &self,
+        subject: &Subject,
+        headers: Headers,
+        body: Bytes,
+        stop: Stop,
+    ) -> Result<Replies, NatsError> {
+        let deadline = Instant::now() + stop.deadline;
+        let inbox = self.client.new_inbox();
+        let listening = self.client.subscribe(inbox.clone());
+        let answers = within(SEND_LIMIT, listening)
+            .await?
+            .map_err(|_| NatsError::Closed)?;
+        let size = body.len();
+        let asking = self.client.publish_with_reply_and_headers(
+            subject.as_str().to_owned(),
+            inbox,
+            headers.into_map(),
+            body,
+        );
+        within(SEND_LIMIT, asking)
+            .await?
+            .map_err(|err| match err.kind() {
+                CoreErrorKind::MaxPayloadExceeded => NatsError::TooLarge {
+                    subject: subject.to_string(),
+                    size,
+                },
+                _ => NatsError::Closed,
+            })?;
+        Ok(Replies {
+            answers,
+            stop,
+            deadline,
+            count: 0,
+            is_deserted: false,
+        })
+    }
+
+    /// Listens on a subject, which may hold wildcards.
+    pub async fn subscribe(&self, subject: &Subject) -> Result<Subscription, NatsError> {
+        let listening = self.client.subscribe(subject.as_str().to_owned());
+        let listening = within(SEND_LIMIT, listening).await?;
+        listening
+            .map(Subscription)
+            .map_err(|_| NatsError::Subject(subject.to_string()))
+    }
+}
+
+/// Waits no longer than this to hand something over.
+async fn within<T>(limit: Duration, doing: impl Future<Output = T>) -> Result<T, NatsError> {
+    timeout(limit, doing).await.map_err(|_| NatsError::Closed)
+}
+
+fn stored_error(
+    subject: &Subject,
+    size: usize,
+    err: &jetstream::context::PublishError,
+) -> NatsError {
+    match err.kind() {
+        PublishErrorKind::StreamNotFound => NatsError::NotStored(subject.to_string()),
+        PublishErrorKind::MaxPayloadExceeded => NatsError::TooLarge {
+            subject: subject.to_string(),
+            size,
+        },
+        PublishErrorKind::TimedOut => NatsError::NoAnswer {
+            subject: subject.to_string(),
+            limit: API_LIMIT,
+        },
+        PublishErrorKind::BrokenPipe => NatsError::Closed,
+        _ => NatsError::Failed {
+            action: "publish",
+            subject: subject.to_string(),
+            reason: err.to_string(),
+        },
+    }
+}
+
+/// A message on its way into a stream.
+#[derive(Debug)]
+#[must_use]
+pub struct Pending {
+    subject: Subject,
+    size: usize,
+    ack: PublishAckFuture,
+}
+
+impl Pending {
+    /// Waits until the stream has it.
+    pub async fn wait(self) -> Result<(), NatsError> {
+        match self.ack.await {
+            Ok(_) => Ok(()),
+            Err(err) => Err(stored_error(&self.subject, self.size, &err)),
+        }
+    }
+}
+
+/// What arrives on a subject. Listening ends when this is dropped.
+#[derive(Debug)]
+pub struct Subscription(async_nats::Subscriber);
+
+impl Subscription {
+    /// Returns the next message, or nothing once the connection has ended for good.
+    pub async fn next(&mut self) -> Option<Message> {
+        self.0.next().await.map(Message::from)
+    }
+}
+
+/// The answers of many. Asking ends when this is dropped.
+#[derive(Debug)]
+pub struct Replies {
+    answers: async_nats::Subscriber,
+    stop: Stop,
+    deadline: Instant,
+    count: usize,
+    is_deserted: bool,
+}
+
+impl Replies {
+    /// Returns the next answer, or nothing when it is time to stop. The silence that stops is the
+    /// one after an answer; the first may take until the deadline.
+    pub async fn next(&mut self) -> Option<Reply> {
+        if self.stop.expected.is_some_and(|most| self.count >= most) || self.is_deserted {
+            return None;
+        }
+        let until = match self.count {
+            0 => self.deadline,
+            _ => self.deadline.min(Instant::now() + self.stop.silence),
+        };
+        let message = timeout_at(until, self.answers.next()).await.ok()??;
+        if message.status == Some(async_nats::StatusCode::NO_RESPONDERS) {
+            self.is_deserted = true;
+            return None;
+        }
+        self.count += 1;
+        Some(message.into())
+    }
+
+    /// Whether the server said that nobody listens at all.
+    pub fn is_deserted(&self) -> bool {
+        self.is_deserted
+    }
+}

@@ -1,0 +1,103 @@
+//! The bus: the only room that names a subject or knows the NATS client.
+//!
+//! - [`context`]: where the server is and who we are, as the `nats` command keeps it
+//! - [`connection`]: one connection that comes back by itself; messages, requests, many answers
+//! - [`subject`]: every subject and key, as types
+//! - [`kv`] and [`object`]: buckets of values and of files, read, written and watched
+//! - [`streams`]: what a fleet keeps on the servers, made once and brought up to date
+//! - [`micro`]: a service that the `nats` command can find, ask and count
+//! - [`blocking`]: the same for code that waits
+//! - [`backoff`]: how long to wait before the next try
+//!
+//! Knows what travels only as bytes and headers. Nothing here decides what a node does.
+
+use std::time::Duration;
+
+use crate::model::text::{go_duration, quote};
+
+pub mod backoff;
+pub mod blocking;
+pub mod connection;
+pub mod context;
+mod follow;
+pub mod kv;
+pub mod micro;
+pub mod object;
+pub mod streams;
+pub mod subject;
+
+pub use blocking::Bus;
+pub use bytes::Bytes;
+pub use connection::{Connection, Headers, Link, Patience, Reply, Stop, connect};
+pub use context::{ContextError, Given, Settings};
+pub use subject::{Subject, Subjects, Verb};
+
+/// What went wrong on the bus. No text holds a password.
+#[derive(Debug, thiserror::Error)]
+pub enum NatsError {
+    #[error("invalid subject {}", quote(.0))]
+    Subject(String),
+    #[error("invalid subject prefix {}: use words joined by dots, without wildcards", quote(.0))]
+    Prefix(String),
+    #[error("invalid header {}", quote(.0))]
+    Header(String),
+    #[error("can't connect to NATS at {servers}: {reason}")]
+    Connect { servers: String, reason: String },
+    #[error("not connected to NATS")]
+    Closed,
+    #[error("no answer on {subject} within {}", go_duration(*.limit))]
+    NoAnswer { subject: String, limit: Duration },
+    #[error("nobody listens on {0}")]
+    NoResponders(String),
+    #[error("no stream stores what is published on {0}")]
+    NotStored(String),
+    #[error("a message of {size} bytes on {subject} is larger than the server takes")]
+    TooLarge { subject: String, size: usize },
+    #[error("{action} on {subject}: {reason}")]
+    Failed {
+        action: &'static str,
+        subject: String,
+        reason: String,
+    },
+    #[error("JetStream is not available at {servers}: {reason}")]
+    NoJetStream { servers: String, reason: String },
+    #[error("bucket {0} does not exist")]
+    NoBucket(String),
+    #[error("invalid key {} for bucket {bucket}", quote(.key))]
+    Key { bucket: String, key: String },
+    /// Somebody else changed it in between.
+    #[error("key {key} of bucket {bucket} has changed meanwhile")]
+    Conflict { bucket: String, key: String },
+    #[error("object {name} does not exist in bucket {bucket}")]
+    NoObject { bucket: String, name: String },
+    #[error("object {name} of bucket {bucket} is damaged: {reason}")]
+    Damaged {
+        bucket: String,
+        name: String,
+        reason: String,
+    },
+    #[error("{what} is larger than {limit} bytes")]
+    Limit { what: String, limit: u64 },
+    #[error("{action} of {name}: {reason}")]
+    Store {
+        action: &'static str,
+        name: String,
+        reason: String,
+    },
+    #[error("invalid service: {0}")]
+    Service(String),
+    #[error(transparent)]
+    Context(#[from] ContextError),
+}
+
+impl NatsError {
+    /// Whether somebody else wrote first, so that reading again and retrying makes sense.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+
+    /// Whether what was asked for is not there, as opposed to out of reach.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NoBucket(_) | Self::NoObject { .. })
+    }
+}
