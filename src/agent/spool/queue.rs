@@ -287,6 +287,15 @@ impl Queue {
         Some((lane.get_mut(index)?, entry))
     }
 
+    /// Takes records off the queue and counts them as dropped.
+    pub fn give_up(&mut self, seqs: &[u64]) -> Result<(), FileError> {
+        let before = self.status().pending;
+        let acked = self.ack(seqs);
+        let lost = before.saturating_sub(self.status().pending);
+        self.dropped = self.dropped.saturating_add(lost);
+        acked.and(self.note_dropped())
+    }
+
     /// Takes records off the queue.
     pub fn ack(&mut self, seqs: &[u64]) -> Result<(), FileError> {
         let mut done = Vec::with_capacity(seqs.len());
