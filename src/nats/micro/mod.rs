@@ -9,12 +9,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use async_nats::Subscriber;
+use async_nats::{Message as Heard, Subscriber};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use futures_util::stream::select_all;
+use futures_util::stream::{Stream, StreamExt as _, select_all};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 use super::connection::{Headers, Message};
 use super::{Connection, NatsError, Subject};
@@ -55,11 +53,10 @@ pub struct Endpoint {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// A running service. It ends when this is dropped.
+/// A running service. It ends when its requests are dropped.
 #[derive(Debug)]
 pub struct Served {
     pub requests: mpsc::Receiver<Incoming>,
-    _tasks: JoinSet<()>,
 }
 
 /// A request. Each way to be done with it counts it once; to drop it is to ignore it.
@@ -106,37 +103,76 @@ pub async fn serve(
     if connection.is_up() {
         connection.flush().await?;
     }
-    let described = Arc::new(Described::new(service, endpoints));
     let (queue, requests) = mpsc::channel(QUEUE);
-    let mut tasks = JoinSet::new();
-    let discovery = (connection.clone(), Arc::clone(&described));
-    tasks.spawn(async move {
-        let (connection, described) = discovery;
-        let mut verbs = select_all(verbs);
-        while let Some((kind, message)) = verbs.next().await {
-            answer(&connection, &described, kind, message).await;
-        }
-    });
-    let connection = connection.clone();
-    tasks.spawn(async move {
-        let mut listening = select_all(listening);
-        while let Some((endpoint, message)) = listening.next().await {
-            let incoming =
-                Incoming::new(&connection, described.counters(endpoint), endpoint, message);
-            match queue.try_send(incoming) {
-                Ok(()) => {}
-                Err(mpsc::error::TrySendError::Full(incoming)) => {
-                    let body = Bytes::from_static(br#"{"error":"busy"}"#);
-                    let _ = incoming.fail(503, "busy", body).await;
-                }
-                Err(mpsc::error::TrySendError::Closed(_)) => return,
+    let listener = Listener {
+        connection: connection.clone(),
+        described: Arc::new(Described::new(service, endpoints)),
+        queue,
+    };
+    tokio::spawn(listener.clone().discover(select_all(verbs)));
+    tokio::spawn(listener.listen(select_all(listening)));
+    Ok(Served { requests })
+}
+
+/// The side of a service that hears.
+#[derive(Clone)]
+struct Listener {
+    connection: Connection,
+    described: Arc<Described>,
+    queue: mpsc::Sender<Incoming>,
+}
+
+impl Listener {
+    /// Answers discovery until nobody wants requests any more.
+    async fn discover(self, mut questions: impl Stream<Item = (Ask, Heard)> + Unpin) {
+        loop {
+            let question = tokio::select! {
+                question = questions.next() => question,
+                () = self.queue.closed() => return,
+            };
+            match question {
+                Some((ask, message)) => self.answer(ask, message).await,
+                None => return,
             }
         }
-    });
-    Ok(Served {
-        requests,
-        _tasks: tasks,
-    })
+    }
+
+    /// Hands requests over until nobody wants them any more.
+    async fn listen(self, mut requests: impl Stream<Item = (usize, Heard)> + Unpin) {
+        loop {
+            let request = tokio::select! {
+                request = requests.next() => request,
+                () = self.queue.closed() => return,
+            };
+            let Some((endpoint, message)) = request else {
+                return;
+            };
+            let counters = self.described.counters(endpoint);
+            let incoming = Incoming::new(&self.connection, counters, endpoint, message);
+            if let Err(mpsc::error::TrySendError::Full(incoming)) = self.queue.try_send(incoming) {
+                let body = Bytes::from_static(br#"{"error":"busy"}"#);
+                // If this can't be sent either, the caller's own patience ends it.
+                let _ = incoming.fail(503, "busy", body).await;
+            }
+        }
+    }
+
+    /// Answers a question of discovery; one without a place to answer to is none.
+    async fn answer(&self, ask: Ask, message: Heard) {
+        let Some(reply) = message.reply else {
+            return;
+        };
+        let body = match ask {
+            Ask::Ping => self.described.ping(),
+            Ask::Info => self.described.info(),
+            Ask::Stats => self.described.stats(),
+        };
+        let sent = self
+            .connection
+            .publish_to(&reply, Headers::new(), body.into());
+        // Whoever asked has no other way to hear that the answer could not be sent.
+        let _ = sent.await;
+    }
 }
 
 async fn subscribe(connection: &Connection, subject: &str) -> Result<Subscriber, NatsError> {
@@ -152,33 +188,12 @@ enum Ask {
     Stats,
 }
 
-/// Answers a question of discovery; one without a place to answer to is none.
-async fn answer(
-    connection: &Connection,
-    described: &Described,
-    ask: Ask,
-    message: async_nats::Message,
-) {
-    let Some(reply) = message.reply else {
-        return;
-    };
-    let body = match ask {
-        Ask::Ping => described.ping(),
-        Ask::Info => described.info(),
-        Ask::Stats => described.stats(),
-    };
-    // Whoever asked has no other way to hear that the answer could not be sent.
-    let _ = connection
-        .publish_to(&reply, Headers::new(), body.into())
-        .await;
-}
-
 impl Incoming {
     fn new(
         connection: &Connection,
         counters: Arc<Counters>,
         endpoint: usize,
-        message: async_nats::Message,
+        message: Heard,
     ) -> Self {
         let message = Message::from(message);
         Self {

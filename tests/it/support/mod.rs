@@ -1,6 +1,7 @@
 //! A world of its own for every test: an empty directory, a cleared environment, the real program.
 
 pub mod http;
+pub mod nats;
 pub mod pack;
 pub mod root;
 pub mod systemd;

@@ -1,0 +1,12 @@
+//! The bus against real servers:
+//! - `contexts`: every way to log in, on a server that asks for it
+//! - `messages`: requests, many answers, publishing into streams, lost and regained connections
+//! - `stores`: buckets and objects, and watching them through a restarted server
+//! - `services`: discovery as other tools see it
+//! - `commands`: what the command line does with all that
+
+mod commands;
+mod contexts;
+mod messages;
+mod services;
+mod stores;
