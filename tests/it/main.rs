@@ -15,6 +15,7 @@
 //! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several calls kept together
 //! - `sources`: manifests from directories, bundles and servers
+//! - `spool`: events on a disk that is full
 //! - `tidy`: rules about the source itself
 //! - `vectors`: recorded cases, shared with other implementations
 //! - `versions`: our order of versions beside dpkg's and rpm's own
@@ -49,6 +50,7 @@ mod schema;
 mod service;
 mod session;
 mod sources;
+mod spool;
 mod support;
 mod tidy;
 mod vectors;

@@ -170,6 +170,11 @@ impl Spool {
         Ok(self.queue().ack(seqs)?)
     }
 
+    /// Takes records off the queue that can never be published, and counts them as dropped.
+    pub fn give_up(&self, seqs: &[u64]) -> Result<(), SpoolError> {
+        Ok(self.queue().give_up(seqs)?)
+    }
+
     /// Returns how many records wait and how many were given up since the spool was made.
     pub fn status(&self) -> SpoolStatus {
         self.queue().status()

@@ -193,7 +193,11 @@ impl Queue {
     /// Removes the one segment that is missed least for the sake of a record. Returns whether
     /// there was one that may go.
     fn make_room(&mut self, class: Class) -> Result<bool, FileError> {
-        let is_done = |lane: &Lane| lane.front().is_some_and(|first| first.pending == 0);
+        // An empty file is no room.
+        let is_done = |lane: &Lane| {
+            let first = lane.front();
+            first.is_some_and(|first| first.pending == 0 && first.bytes > 0)
+        };
         let victim = if is_done(&self.stable) {
             Class::Stable
         } else if is_done(&self.important) {
@@ -281,6 +285,15 @@ impl Queue {
             (None, None) => return None,
         };
         Some((lane.get_mut(index)?, entry))
+    }
+
+    /// Takes records off the queue and counts them as dropped.
+    pub fn give_up(&mut self, seqs: &[u64]) -> Result<(), FileError> {
+        let before = self.status().pending;
+        let acked = self.ack(seqs);
+        let lost = before.saturating_sub(self.status().pending);
+        self.dropped = self.dropped.saturating_add(lost);
+        acked.and(self.note_dropped())
     }
 
     /// Takes records off the queue.
