@@ -146,7 +146,9 @@ mod tests {
         for text in ["0", "10", "5%", "100%", "0.5%", "2.25%", "0.01%"] {
             assert_eq!(text.parse::<Amount>().unwrap().to_string(), text);
         }
-        for text in ["", "-1", "+1", "0%", "101%", "5.123%", "%", "a", ".5%", "1e2"] {
+        for text in [
+            "", "-1", "+1", "0%", "101%", "5.123%", "%", "a", ".5%", "1e2",
+        ] {
             assert!(text.parse::<Amount>().is_err(), "{text}");
         }
     }

@@ -93,8 +93,11 @@ pub fn parse_label(text: &str) -> Result<(LabelName, String), BadLabel> {
 pub struct Labels(BTreeMap<LabelName, String>);
 
 impl Labels {
-    /// The labels of a node that has none.
-    pub const NONE: Self = Self(BTreeMap::new());
+    /// Returns the labels of a node that has none.
+    pub fn none() -> &'static Self {
+        static NONE: Labels = Labels(BTreeMap::new());
+        &NONE
+    }
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -130,12 +133,13 @@ impl Labels {
 
     /// Returns the labels as facts: a name with dots leads down as many maps.
     pub fn to_facts(&self) -> Value {
-        self.iter().fold(Value::empty_map(), |facts, (name, value)| {
-            let nested = name.0.rsplit('.').fold(Value::from(value), |inner, word| {
-                Map::from([(word.into(), inner)]).into()
-            });
-            facts.merge_deep(&nested)
-        })
+        self.iter()
+            .fold(Value::empty_map(), |facts, (name, value)| {
+                let nested = name.0.rsplit('.').fold(Value::from(value), |inner, word| {
+                    Map::from([(word.into(), inner)]).into()
+                });
+                facts.merge_deep(&nested)
+            })
     }
 }
 

@@ -231,7 +231,10 @@ impl State {
 
     /// Reports whether a controller has something to do for it, now or later.
     pub fn is_active(&self) -> bool {
-        matches!(self, Self::Running | Self::Baking { .. } | Self::RollingBack)
+        matches!(
+            self,
+            Self::Running | Self::Baking { .. } | Self::RollingBack
+        )
     }
 }
 

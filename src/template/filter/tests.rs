@@ -159,7 +159,14 @@ fn facts_compare_by_what_they_are() {
 
 #[test]
 fn nothing_holds_for_a_fact_that_is_not_there() {
-    for text in ["none=x", "none!=x", "gone!=x", "roles!=x", "os=x", "os.name.x=y"] {
+    for text in [
+        "none=x",
+        "none!=x",
+        "gone!=x",
+        "roles!=x",
+        "os=x",
+        "os.name.x=y",
+    ] {
         assert_eq!(ask(&by_fact(text)), Ok(false), "{text}");
     }
 }
@@ -187,7 +194,12 @@ fn fact_filters_are_read_as_typed() {
         ("a=~/x/", "a", Operator::Matches, "x"),
         ("a<=3", "a", Operator::LessOrEqual, "3"),
         ("a=>3", "a", Operator::GreaterOrEqual, "3"),
-        (r#"a.#(b=="c").d<3"#, r#"a.#(b=="c").d"#, Operator::Less, "3"),
+        (
+            r#"a.#(b=="c").d<3"#,
+            r#"a.#(b=="c").d"#,
+            Operator::Less,
+            "3",
+        ),
     ] {
         let found = parse_fact(text).unwrap();
         assert_eq!(
@@ -208,7 +220,10 @@ fn expressions_see_facts_groups_labels_and_the_name() {
         (r#"Facts.os.name == "Debian""#, true),
         (r#"facts.os.major > 12 && "web" in groups"#, true),
         (r#"identity endsWith ".example.net""#, true),
-        (r#"with("os.name=debian") and with("WEB") and with("ccm")"#, true),
+        (
+            r#"with("os.name=debian") and with("WEB") and with("ccm")"#,
+            true,
+        ),
         (r#"with("/^eu-/")"#, true),
         (r#"with("nobody")"#, false),
         (r#"fact("os.major") == 13"#, true),
@@ -312,7 +327,10 @@ fn too_many_patterns_are_refused() {
         identity: vec!["/x/".into(); MAX_PATTERNS + 1],
         ..Filter::default()
     };
-    assert_eq!(ask(&filter), Err("the filter holds more than 100 patterns".into()));
+    assert_eq!(
+        ask(&filter),
+        Err("the filter holds more than 100 patterns".into())
+    );
 }
 
 proptest! {
