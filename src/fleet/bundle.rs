@@ -72,16 +72,16 @@ pub enum Refusal {
     LinkToDirectory,
     #[error("it is nested more than {DEEPEST} directories deep")]
     TooDeep,
-    #[error("a bundle holds at most {} files and directories", Limits::BUNDLE.entries)]
-    Entries,
+    #[error("a bundle holds at most {0} files and directories")]
+    Entries(usize),
     #[error("the names in a bundle take at most {MOST_NAME_BYTES} bytes")]
     Names,
-    #[error("a bundle holds at most {} bytes", Limits::BUNDLE.bytes)]
-    Bytes,
+    #[error("a bundle holds at most {0} bytes")]
+    Bytes(u64),
     #[error("a bundle is at most {LARGEST} bytes when packed")]
     Large,
-    #[error("a bundle is packed to no less than one part in {}", Limits::BUNDLE.ratio)]
-    Ratio,
+    #[error("a bundle is packed to no less than one part in {0}")]
+    Ratio(u64),
 }
 
 /// A bundle, ready to be stored.
@@ -99,18 +99,22 @@ pub struct Packed {
 /// Packs a directory with a `manifest.yaml`, or one manifest that needs no other file. `env` is
 /// what the manifest is checked with.
 pub fn pack(source: &Path, env: &Env) -> Result<Packed, BundleError> {
+    pack_within(source, env, Limits::BUNDLE)
+}
+
+fn pack_within(source: &Path, env: &Env, limits: Limits) -> Result<Packed, BundleError> {
     let found = look(source)?;
     let tree = match found.kind {
-        FileKind::Directory => Tree::read(source)?,
-        _ => Tree::of_file(source, found),
+        FileKind::Directory => Tree::read(source, limits)?,
+        _ => Tree::of_file(source, found, limits),
     };
     let (manifest, files) = tree.contents.split_at(usize::from(tree.has_manifest));
     let [manifest] = manifest else {
         return Err(BundleError::NoManifest(source.into()));
     };
-    let text = files::read_to_string(&manifest.path, Limits::BUNDLE.bytes)?;
+    let text = files::read_to_string(&manifest.path, limits.bytes)?;
     let checked = check(&text, manifest, env)?;
-    let mut packer = Packer::new(source);
+    let mut packer = Packer::new(source, limits);
     packer.file(manifest, text.as_bytes())?;
     for content in files {
         match content.metadata.kind {
@@ -180,10 +184,11 @@ struct Tree {
     contents: Vec<Content>,
     has_manifest: bool,
     name_bytes: u64,
+    limits: Limits,
 }
 
 impl Tree {
-    fn of_file(path: &Path, metadata: Metadata) -> Self {
+    fn of_file(path: &Path, metadata: Metadata, limits: Limits) -> Self {
         Self {
             root: path.into(),
             contents: vec![Content {
@@ -193,10 +198,11 @@ impl Tree {
             }],
             has_manifest: true,
             name_bytes: 0,
+            limits,
         }
     }
 
-    fn read(source: &Path) -> Result<Self, BundleError> {
+    fn read(source: &Path, limits: Limits) -> Result<Self, BundleError> {
         let root = std::fs::canonicalize(source).map_err(|cause| BundleError::Archive {
             path: source.into(),
             cause,
@@ -206,6 +212,7 @@ impl Tree {
             contents: Vec::new(),
             has_manifest: false,
             name_bytes: 0,
+            limits,
         };
         tree.walk(source, Path::new(""), 0)?;
         let is_manifest = |content: &Content| content.name == Path::new(MANIFEST);
@@ -232,8 +239,8 @@ impl Tree {
             if self.name_bytes > MOST_NAME_BYTES {
                 return Err(refused(&path, Refusal::Names));
             }
-            if self.contents.len() >= Limits::BUNDLE.entries {
-                return Err(refused(&path, Refusal::Entries));
+            if self.contents.len() >= self.limits.entries {
+                return Err(refused(&path, Refusal::Entries(self.limits.entries)));
             }
             self.contents.push(Content {
                 path: path.clone(),
@@ -278,10 +285,11 @@ struct Packer<'a> {
     files: Vec<PathBuf>,
     /// Counted as a node counts: content, and names that need an entry of their own.
     bytes: u64,
+    limits: Limits,
 }
 
 impl<'a> Packer<'a> {
-    fn new(source: &'a Path) -> Self {
+    fn new(source: &'a Path, limits: Limits) -> Self {
         // The header of gzip has neither a name nor a time unless it is asked for.
         let gzip = GzEncoder::new(Vec::new(), Compression::default());
         Self {
@@ -289,18 +297,20 @@ impl<'a> Packer<'a> {
             archive: Builder::new(gzip),
             files: Vec::new(),
             bytes: TRAILER,
+            limits,
         }
     }
 
     /// Reads a file that there is room for.
     fn read(&self, content: &Content) -> Result<Vec<u8>, BundleError> {
-        let room = Limits::BUNDLE.bytes.saturating_sub(self.bytes);
+        let too_large = || refused(&content.path, Refusal::Bytes(self.limits.bytes));
+        let room = self.limits.bytes.saturating_sub(self.bytes);
         if content.metadata.size > room {
-            return Err(refused(&content.path, Refusal::Bytes));
+            return Err(too_large());
         }
         files::read(&content.path, room).map_err(|error| match error {
             // It grew since it was looked at.
-            FileError::TooLarge { .. } => refused(&content.path, Refusal::Bytes),
+            FileError::TooLarge { .. } => too_large(),
             error => error.into(),
         })
     }
@@ -329,8 +339,8 @@ impl<'a> Packer<'a> {
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let name = u64::try_from(content.name.as_os_str().len()).unwrap_or(u64::MAX);
         self.bytes = self.bytes.saturating_add(size).saturating_add(name + 1);
-        if self.bytes > Limits::BUNDLE.bytes {
-            return Err(refused(&content.path, Refusal::Bytes));
+        if self.bytes > self.limits.bytes {
+            return Err(refused(&content.path, Refusal::Bytes(self.limits.bytes)));
         }
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
@@ -360,9 +370,9 @@ impl<'a> Packer<'a> {
         }
         let Limits {
             ratio, free_bytes, ..
-        } = Limits::BUNDLE;
+        } = self.limits;
         if self.bytes > free_bytes && self.bytes > size.saturating_mul(ratio) {
-            return Err(refused(self.source, Refusal::Ratio));
+            return Err(refused(self.source, Refusal::Ratio(ratio)));
         }
         Ok((packed, self.files))
     }

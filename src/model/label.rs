@@ -2,7 +2,7 @@
 //!
 //! A node's own facts can lie. What must not depend on them (which secrets it gets, which wave it
 //! is in) is pinned by a label, kept on the fleet's side of the bus. How labels take part in a
-//! selection is decided by [`crate::template::filter`].
+//! selection is decided by `template::filter`.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -198,15 +198,37 @@ fn what_nests_too_deep_is_refused() {
 }
 
 #[test]
-fn content_that_would_be_taken_for_a_bomb_is_refused_here_already() {
+fn what_a_node_would_refuse_is_refused_here_already() {
     let source = directory(&[("manifest.yaml", GOOD)]);
     let zeros = fs::File::create(source.path().join("zeros")).unwrap();
-    zeros.set_len(Limits::BUNDLE.free_bytes + 1).unwrap();
-    let error = packed(&source).unwrap_err();
-    assert!(error.ends_with("no less than one part in 100"), "{error}");
-    zeros.set_len(Limits::BUNDLE.bytes).unwrap();
-    let error = packed(&source).unwrap_err();
-    assert!(error.ends_with("at most 536870912 bytes"), "{error}");
+    zeros.set_len(1 << 20).unwrap();
+    for (limits, reason) in [
+        (
+            Limits {
+                entries: 1,
+                ..Limits::BUNDLE
+            },
+            "zeros: a bundle holds at most 1 files and directories",
+        ),
+        (
+            Limits {
+                bytes: 1 << 20,
+                ..Limits::BUNDLE
+            },
+            "zeros: a bundle holds at most 1048576 bytes",
+        ),
+        (
+            Limits {
+                free_bytes: 1 << 20,
+                ..Limits::BUNDLE
+            },
+            ": a bundle is packed to no less than one part in 100",
+        ),
+    ] {
+        let error = pack_within(source.path(), &Env::default(), limits).unwrap_err();
+        assert!(error.to_string().ends_with(reason), "{error}");
+    }
+    packed(&source).unwrap();
 }
 
 proptest! {
