@@ -12,12 +12,14 @@
 //! - [`manifest`]: documents into ordered resources
 //! - [`engine`]: policy, sessions and the life of a resource
 //! - [`agent`]: where manifests come from
+//! - [`fleet`]: which nodes, in which order, and when to stop
 //! - [`cli`]: the command line
 
 pub mod agent;
 pub mod cli;
 pub mod engine;
 pub mod facts;
+pub mod fleet;
 pub mod health;
 pub mod hiera;
 pub mod manifest;

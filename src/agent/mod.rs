@@ -59,7 +59,7 @@ use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
 use verbs::Answering;
 
-use crate::engine::Level;
+use crate::engine::{Level, Line};
 use crate::facts::Places;
 use crate::nats::{Bus, Connection, NatsError, Patience, Settings, Subjects, connect};
 use crate::system::files::{self, FileError};
@@ -163,19 +163,18 @@ impl Agent {
         while tasks.join_next().await.is_some() {}
         node.outbox.sync();
         stop_publishing.send_replace(true);
-        let flushed = async { while publishing.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(FLUSH_GRACE, flushed).await;
+        while publishing.join_next().await.is_some() {}
         connection.drain().await;
     }
 
-    fn begin_publishing(&mut self, spool: Arc<Spool>, stopped: watch::Receiver<bool>) {
-        let publisher = Publisher::new(
-            spool,
-            self.connection.clone(),
-            self.node.metrics.clone(),
-            self.node.log.clone(),
-        );
-        self.publishing.spawn(publisher.run(stopped));
+    fn begin_publishing(&mut self, spool: Arc<Spool>, mut stopped: watch::Receiver<bool>) {
+        let log = self.node.log.clone();
+        let say = move |line: &Line| log.line(line);
+        let publisher = Publisher::new(spool, self.connection.clone(), Arc::default(), say);
+        let stop = async move {
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        };
+        self.publishing.spawn(publisher.run(stop, FLUSH_GRACE));
     }
 
     async fn listen(

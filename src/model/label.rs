@@ -2,7 +2,7 @@
 //!
 //! A node's own facts can lie. What must not depend on them (which secrets it gets, which wave it
 //! is in) is pinned by a label, kept on the fleet's side of the bus. How labels take part in a
-//! selection is decided by [`crate::template::filter`].
+//! selection is decided by `template::filter`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -93,8 +93,11 @@ pub fn parse_label(text: &str) -> Result<(LabelName, String), BadLabel> {
 pub struct Labels(BTreeMap<LabelName, String>);
 
 impl Labels {
-    /// The labels of a node that has none.
-    pub const NONE: Self = Self(BTreeMap::new());
+    /// Returns the labels of a node that has none.
+    pub fn none() -> &'static Self {
+        static NONE: Labels = Labels(BTreeMap::new());
+        &NONE
+    }
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -2,7 +2,7 @@
 //!
 //! One object holds the whole of it: what was asked for, the plan, how far every node is, and
 //! what each touched node was before. So any controller can go on where another stopped. What to
-//! do next is decided by [`crate::fleet::judge`]; how waves are cut by [`crate::fleet::plan`].
+//! do next is decided by `fleet::judge`; how waves are cut by `fleet::plan`.
 //!
 //! Thousands of nodes must fit into one message: a node that nothing happened to has no entry,
 //! and previous assignments that differ only in their generation are stored once.

@@ -12,6 +12,7 @@
 //! Read next: [`crate::model::envelope`] for the form on the wire.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicUsize};
 
@@ -101,7 +102,7 @@ pub fn matches(filter: &Filter, about: &About<'_>) -> Result<bool, FilterError> 
 #[derive(Clone, Debug)]
 pub struct Matcher {
     is_for_us: bool,
-    identity: Vec<Name>,
+    identity: Identities,
     groups: Vec<Name>,
     facts: Vec<Condition>,
     expressions: Vec<Expression>,
@@ -126,7 +127,7 @@ impl Matcher {
         let expressions = filter.compound.iter().flatten();
         Ok(Self {
             is_for_us,
-            identity: each(&filter.identity, |name| Name::new(name, Case::Counts))?,
+            identity: Identities::new(&filter.identity)?,
             groups: each(&filter.groups, |name| Name::new(name, Case::IsIgnored))?,
             facts: each(&filter.facts, Condition::new)?,
             expressions: each(expressions, |compound| Expression::new(&compound.expr))?,
@@ -135,12 +136,9 @@ impl Matcher {
 
     /// Returns whether the filter means a node. An error means that it does not, and says why.
     pub fn matches(&self, about: &About<'_>) -> Result<bool, FilterError> {
-        let identity = about.identity.as_str();
         let has_group = |name: &Name| about.groups.iter().any(|group| name.is(group.as_str()));
-        if !self.is_for_us
-            || !(self.identity.is_empty() || self.identity.iter().any(|name| name.is(identity)))
-            || !self.groups.iter().all(has_group)
-        {
+        let is_named = self.identity.hold(about.identity.as_str());
+        if !self.is_for_us || !is_named || !self.groups.iter().all(has_group) {
             return Ok(false);
         }
         if self.facts.is_empty() && self.expressions.is_empty() {
@@ -183,6 +181,29 @@ fn each<T, U>(
     make: impl FnMut(T) -> Result<U, FilterError>,
 ) -> Result<Vec<U>, FilterError> {
     items.into_iter().map(make).collect()
+}
+
+/// The names of which one is enough. A controller asks for thousands by name.
+#[derive(Clone, Debug)]
+struct Identities {
+    exact: HashSet<String>,
+    patterns: Vec<Regex>,
+}
+
+impl Identities {
+    fn new(names: &[String]) -> Result<Self, FilterError> {
+        let (patterns, exact): (Vec<_>, Vec<_>) = names.iter().partition(|name| is_pattern(name));
+        Ok(Self {
+            exact: exact.into_iter().cloned().collect(),
+            patterns: each(patterns, |pattern| compile(bare(pattern)))?,
+        })
+    }
+
+    fn hold(&self, name: &str) -> bool {
+        (self.exact.is_empty() && self.patterns.is_empty())
+            || self.exact.contains(name)
+            || self.patterns.iter().any(|pattern| pattern.is_match(name))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -438,15 +459,17 @@ const FUNCTIONS: [(&str, Ask); 4] = [
 fn extras(about: &About<'_>, facts: &Facts, names_facts: bool) -> Extras {
     let groups = about.groups.iter().map(|group| Value::from(group.as_str()));
     let groups: Value = groups.collect();
-    let mut extras = Extras::default();
-    extras.variables = [
-        ("identity", about.identity.as_str().into()),
-        ("groups", groups.clone()),
-        ("classes", groups),
-        ("agents", vec![Value::from(AGENT)].into()),
-        ("labels", about.labels.to_value()),
-    ]
-    .into();
+    let mut extras = Extras {
+        variables: [
+            ("identity", about.identity.as_str().into()),
+            ("groups", groups.clone()),
+            ("classes", groups),
+            ("agents", vec![Value::from(AGENT)].into()),
+            ("labels", about.labels.to_value()),
+        ]
+        .into(),
+        ..Extras::default()
+    };
     if names_facts {
         extras.variables.insert("facts", facts.all());
     }

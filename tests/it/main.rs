@@ -1,6 +1,7 @@
 //! Everything that needs the whole program. One binary, one module per concern:
 //! - `api`: requests piped in, responses field by field
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
+//! - `bundle`: what the controller packs, as a node takes it
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
@@ -32,6 +33,7 @@
 mod api;
 mod apply;
 mod archive;
+mod bundle;
 mod crash;
 mod data;
 mod exec;

@@ -21,7 +21,7 @@ fn root() -> &'static Path {
 }
 
 /// What each room may import beside `model`; faces may import anything and nobody imports a face.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("model", &[]),
     ("system", &[]),
     ("nats", &["system"]),
@@ -44,11 +44,12 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "engine",
         ],
     ),
+    ("fleet", &["system", "nats", "template", "manifest"]),
     (
         "cli",
         &[
             "system", "nats", "template", "facts", "hiera", "resource", "manifest", "engine",
-            "agent",
+            "agent", "fleet",
         ],
     ),
 ];

@@ -1,0 +1,20 @@
+//! Where: which nodes, in which order, and when to stop. What happens on a node is not known here.
+//!
+//! - [`selection`]: names, groups, facts and expressions into nodes, the absent ones named
+//! - [`plan`]: nodes into waves; a value that can be shown before anything happens
+//! - [`judge`]: the next step of a rollout, from what is stored and the time alone
+//! - [`steer`]: what people may do to a rollout: pause, resume, abort, retry, roll back
+//! - [`wire`]: a rollout as bytes that fit into one message
+//! - [`bundle`]: a manifest and its files into bytes with one digest
+//! - [`fold`]: many equal results into one line
+//!
+//! All of it is ordinary blocking code without a bus, so that every decision can be tested as a
+//! function.
+
+pub mod bundle;
+pub mod fold;
+pub mod judge;
+pub mod plan;
+pub mod selection;
+pub mod steer;
+pub mod wire;
