@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::engine::{Level, Line};
@@ -45,6 +46,12 @@ const CALM: Duration = Duration::from_secs(1);
 
 /// How often the same trouble is told.
 const REMIND: Duration = Duration::from_secs(60);
+
+/// Waits until the link is no longer what it was.
+async fn differs(link: &mut watch::Receiver<Link>, then: Link) {
+    // Its end is a difference, too.
+    let _ = link.wait_for(|now| *now != then).await;
+}
 
 /// Publishes what is in a spool.
 pub struct Publisher<L> {
@@ -162,7 +169,7 @@ impl<L: Fn(&Line)> Publisher<L> {
             tokio::select! {
                 first = self.flying.next(), if !is_idle => self.land(first).await?,
                 () = spool.grown(), if has_room => {}
-                _ = link.wait_for(|now| *now != then) => return Err(Trouble::Down),
+                () = differs(&mut link, then) => return Err(Trouble::Down),
                 () = sleep(CALM), if is_idle && !self.is_synced => {
                     self.is_synced = true;
                     self.blocking(Spool::sync).await?;
@@ -192,7 +199,7 @@ impl<L: Fn(&Line)> Publisher<L> {
                     // More trouble changes nothing.
                     let _ = self.land(first).await;
                 }
-                _ = link.wait_for(|now| *now != then) => self.flying.clear(),
+                () = differs(&mut link, then) => self.flying.clear(),
             }
         }
     }
@@ -317,7 +324,7 @@ impl<L: Fn(&Line)> Publisher<L> {
 
     /// Runs disk work where it blocks nobody.
     async fn blocking<T: Send + 'static>(
-        &self,
+        &mut self,
         work: impl FnOnce(&Spool) -> Result<T, SpoolError> + Send + 'static,
     ) -> Result<T, Trouble> {
         let spool = Arc::clone(&self.spool);
