@@ -1,4 +1,5 @@
 //! Everything that needs the whole program. One binary, one module per concern:
+//! - `agent`: an agent on a real bus, asked, alone, killed
 //! - `api`: requests piped in, responses field by field
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
 //! - `bundle`: what the controller packs, as a node takes it
@@ -30,6 +31,7 @@
     reason = "tests arrange the world by hand and stop at the first surprise"
 )]
 
+mod agent;
 mod api;
 mod apply;
 mod archive;

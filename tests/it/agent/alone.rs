@@ -1,0 +1,341 @@
+//! What an agent does by itself: at its start, by the clock, when something is new, and while the
+//! bus is away.
+
+use ccm::nats::streams::{DESIRED, MANIFESTS, NODES, REPORTED};
+use ccm::nats::{Connection, Verb};
+use serde_json::{Value, json};
+
+use crate::support::TestEnv;
+use crate::support::agent::{self, AgentProcess, ask, config, eventually, start};
+use crate::support::nats::NatsServer;
+use crate::support::pack;
+
+fn manifest(path: &str, content: &str) -> String {
+    format!(
+        "ccm:\n  resources:\n    - file:\n        - {path}:\n            ensure: present\n            content: \"{content}\"\n            owner: root\n            group: root\n            mode: '0644'\n"
+    )
+}
+
+/// Returns a bundle with one manifest in it.
+fn bundle(text: &str) -> Vec<u8> {
+    pack::tgz(&[("site/manifest.yaml", text)])
+}
+
+async fn content_becomes(env: &TestEnv, name: &str, content: &str) {
+    eventually(&format!("{name} holds {content}"), async || {
+        let found = std::fs::read_to_string(env.path(name)).ok()?;
+        (found == content).then_some(())
+    })
+    .await;
+}
+
+async fn document(connection: &Connection, bucket: &str, key: &str) -> Option<Value> {
+    let bucket = connection.bucket(bucket).await.unwrap();
+    let entry = bucket.get(key).await.unwrap()?;
+    Some(serde_json::from_slice(&entry.value).unwrap())
+}
+
+async fn object_store(server: &NatsServer) {
+    let config = async_nats::jetstream::object_store::Config {
+        bucket: "SITE".into(),
+        ..Default::default()
+    };
+    let jetstream = server.jetstream().await;
+    jetstream.create_object_store(config).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_manifest_is_applied_at_the_start_without_any_bus() {
+    let env = TestEnv::new();
+    let file = env.write("site.yaml", manifest(&env.at("motd"), "hello"));
+    let agent = AgentProcess::start(
+        &env,
+        "web1.lab",
+        "nats://127.0.0.1:1",
+        &format!("manifests: [{file}]\n"),
+    );
+    content_becomes(&env, "motd", "hello").await;
+    agent.signal("TERM");
+    assert_eq!(agent.wait(), Some(0));
+}
+
+#[tokio::test]
+async fn an_object_is_followed_through_restarts_and_removals() {
+    let env = TestEnv::new();
+    let mut server = NatsServer::start();
+    object_store(&server).await;
+    let store = async |server: &NatsServer| server.client().await.objects("SITE").await.unwrap();
+    let path = env.at("motd");
+    let first = bundle(&manifest(&path, "one"));
+    store(&server)
+        .await
+        .put("a/site.tar.gz", &first)
+        .await
+        .unwrap();
+    let lines = "manifests: ['obj://SITE/a/site.tar.gz']\n";
+    let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), lines);
+    content_becomes(&env, "motd", "one").await;
+    server.restart();
+    let second = bundle(&manifest(&path, "two"));
+    store(&server)
+        .await
+        .put("a/site.tar.gz", &second)
+        .await
+        .unwrap();
+    content_becomes(&env, "motd", "two").await;
+    store(&server).await.delete("a/site.tar.gz").await.unwrap();
+    let third = bundle(&manifest(&path, "three"));
+    store(&server)
+        .await
+        .put("a/site.tar.gz", &third)
+        .await
+        .unwrap();
+    content_becomes(&env, "motd", "three").await;
+}
+
+#[tokio::test]
+async fn what_was_fetched_once_is_applied_after_a_restart_without_the_bus() {
+    let env = TestEnv::new();
+    let mut server = NatsServer::start();
+    object_store(&server).await;
+    let text = manifest(&env.at("motd"), "kept");
+    let store = server.client().await.objects("SITE").await.unwrap();
+    store.put("site.tgz", &bundle(&text)).await.unwrap();
+    let lines = "manifests: ['obj://SITE/site.tgz']\n";
+    let agent = AgentProcess::start(&env, "web1.lab", &server.url(), lines);
+    content_becomes(&env, "motd", "kept").await;
+    agent.kill();
+    server.stop();
+    std::fs::remove_file(env.path("motd")).unwrap();
+    let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), lines);
+    content_becomes(&env, "motd", "kept").await;
+}
+
+#[tokio::test]
+async fn external_data_that_is_away_is_replaced_by_the_last_that_was_good() {
+    let env = TestEnv::new();
+    let mut server = NatsServer::start();
+    let bucket = async_nats::jetstream::kv::Config {
+        bucket: "DATA".into(),
+        ..Default::default()
+    };
+    let jetstream = server.jetstream().await;
+    let data = jetstream.create_key_value(bucket).await.unwrap();
+    let hiera = "hierarchy: {order: [default]}\ndata: {word: first}\n";
+    data.put("site", hiera.into()).await.unwrap();
+    let file = env.write("site.yaml", manifest(&env.at("motd"), "{{ Data.word }}"));
+    let lines = format!("manifests: [{file}]\nexternal_data_url: kv://DATA/site\n");
+    let agent = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
+    content_becomes(&env, "motd", "first").await;
+    agent.kill();
+    server.stop();
+    std::fs::remove_file(env.path("motd")).unwrap();
+    let agent = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
+    content_becomes(&env, "motd", "first").await;
+    assert!(
+        agent.log().contains("Using the last good external data"),
+        "{}",
+        agent.log()
+    );
+}
+
+#[tokio::test]
+async fn presence_comes_with_the_agent_and_goes_with_it() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let room = tempfile::tempdir().unwrap();
+    let agent = start(&config("web1.lab", room.path()), &server).await;
+    let status = eventually("present", async || {
+        document(&client, NODES, "default.web1_lab").await
+    })
+    .await;
+    assert_eq!(status["identity"], "web1.lab");
+    assert_eq!(status["facts"]["host"]["info"]["os"], "linux");
+    agent.stop().await;
+    assert_eq!(document(&client, NODES, "default.web1_lab").await, None);
+}
+
+/// Stores a bundle and assigns it to `web1.lab`.
+async fn assign(client: &Connection, generation: u64, text: &str, noop: bool) {
+    let bytes = bundle(text);
+    let digest = ccm::system::Digest::of(&bytes).to_string();
+    let store = client.objects(MANIFESTS).await.unwrap();
+    store.put(&format!("app/{digest}"), &bytes).await.unwrap();
+    let assignment = json!({
+        "protocol": "io.choria.ccm.v1.node.assignment",
+        "generation": generation,
+        "manifests": [{"name": "app", "digest": digest}],
+        "data": {"word": format!("g{generation}")},
+        "noop": noop,
+        "assigned": "2027-01-15T08:00:00Z",
+    });
+    let desired = client.bucket(DESIRED).await.unwrap();
+    let text = assignment.to_string();
+    desired.put("default.web1_lab", text.into()).await.unwrap();
+}
+
+async fn reported(client: &Connection, generation: u64) -> Value {
+    eventually(
+        &format!("generation {generation} is reported"),
+        async || {
+            let report = document(client, REPORTED, "default.web1_lab").await?;
+            (report["generation"] == generation).then_some(report)
+        },
+    )
+    .await
+}
+
+#[tokio::test]
+async fn an_assignment_is_followed_at_the_start_and_when_nudged_and_reported() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let text = manifest(&env.at("motd"), "{{ Data.word }}");
+    assign(&client, 1, &text, false).await;
+    let _agent = start(&config("web1.lab", &env.path("node")), &server).await;
+    let report = reported(&client, 1).await;
+    assert_eq!(report["run"]["outcome"], "changed", "{report}");
+    assert_eq!(env.read("motd"), "g1");
+    assign(&client, 2, &text, true).await;
+    ask(&client, "web1.lab", Verb::Nudge, "").await;
+    let report = reported(&client, 2).await;
+    assert_eq!(report["run"]["outcome"], "noop", "{report}");
+    assert_eq!(report["drift"][0]["name"], env.at("motd"), "{report}");
+    assert_eq!(
+        report["drift"][0]["message"],
+        "Would have updated the file content"
+    );
+    assert_eq!(env.read("motd"), "g1");
+    let status = ask(&client, "web1.lab", Verb::Ping, "").await;
+    assert_eq!(status["generation"], 2);
+}
+
+#[tokio::test]
+async fn a_bundle_that_is_not_what_was_promised_is_not_applied() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let text = manifest(&env.at("motd"), "good");
+    assign(&client, 1, &text, false).await;
+    // Somebody replaces the object under the same name.
+    let digest = ccm::system::Digest::of(&bundle(&text)).to_string();
+    let store = client.objects(MANIFESTS).await.unwrap();
+    let evil = bundle(&manifest(&env.at("motd"), "evil"));
+    store.put(&format!("app/{digest}"), &evil).await.unwrap();
+    let _agent = start(&config("web1.lab", &env.path("node")), &server).await;
+    let report = reported(&client, 1).await;
+    assert!(
+        report["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("app: has the digest "),
+        "{report}"
+    );
+    assert!(!env.exists("motd"));
+}
+
+#[tokio::test]
+async fn a_refresh_that_is_owed_is_paid_by_the_next_run() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let _agent = start(&config("web1.lab", &env.path("node")), &server).await;
+    let manifest = |between: &str| {
+        format!(
+            "ccm:\n  fail_on_error: true\n  resources:\n    - file:\n        - {0}: {{ensure: present, content: x, owner: root, group: root, mode: '0644'}}\n    - exec:\n        - gate: {{command: {between}, creates: {1}}}\n    - exec:\n        - reload:\n            command: /usr/bin/touch {2}\n            refresh_only: true\n            subscribe: [file#{0}]\n",
+            env.at("conf"),
+            env.at("never"),
+            env.at("refreshed"),
+        )
+    };
+    let source = env.write("site.yaml", manifest("/bin/false"));
+    let apply = json!({
+        "protocol": "io.choria.ccm.v1.manifest.apply.request", "source": source, "wait": true,
+    })
+    .to_string();
+    let answer = ask(&client, "web1.lab", Verb::Apply, &apply).await;
+    assert_eq!(answer["run"]["outcome"], "failed", "{answer}");
+    assert!(env.exists("conf") && !env.exists("refreshed"));
+    env.write("site.yaml", manifest("/bin/true"));
+    let answer = ask(&client, "web1.lab", Verb::Apply, &apply).await;
+    assert_eq!(answer["run"]["summary"]["failed_resources"], 0, "{answer}");
+    assert!(
+        env.exists("refreshed"),
+        "the file did not change in this run: {answer}"
+    );
+    std::fs::remove_file(env.path("refreshed")).unwrap();
+    ask(&client, "web1.lab", Verb::Apply, &apply).await;
+    assert!(!env.exists("refreshed"), "and it is paid once");
+}
+
+#[tokio::test]
+async fn a_hangup_reads_the_file_again_and_a_bad_file_is_ignored() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
+    let status = ask(&client, "web1.lab", Verb::Ping, "").await;
+    assert_eq!(status["groups"], json!([]));
+    let good = env.read("web1.lab.yaml");
+    env.write("web1.lab.yaml", format!("{good}group: [db]\n"));
+    agent.signal("HUP");
+    eventually("the bad file is told", async || {
+        agent
+            .log()
+            .contains("unknown key \\\"group\\\", did you mean \\\"groups\\\"?")
+            .then_some(())
+    })
+    .await;
+    env.write("web1.lab.yaml", format!("{good}groups: [db]\n"));
+    agent.signal("HUP");
+    eventually("the groups are new", async || {
+        let status = ask(&client, "web1.lab", Verb::Ping, "").await;
+        (status["groups"] == json!(["db"])).then_some(())
+    })
+    .await;
+    agent.signal("TERM");
+    assert_eq!(agent.wait(), Some(0));
+}
+
+#[tokio::test]
+async fn metrics_and_health_are_served() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let port = crate::support::nats::free_port();
+    let lines = format!("monitor_port: {port}\nmonitor_address: 127.0.0.1\n");
+    let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
+    ask(&client, "web1.lab", Verb::Ping, "").await;
+    let get = async |path: &str| {
+        let url = format!("http://127.0.0.1:{port}{path}");
+        let text = reqwest_get(&url).await;
+        text.unwrap_or_default()
+    };
+    eventually("ready", async || {
+        get("/readyz").await.contains("ok").then_some(())
+    })
+    .await;
+    assert!(get("/healthz").await.contains("ok"));
+    let metrics = get("/metrics").await;
+    let counted = "choria_ccm_agent_requests_count{verb=\"ping\",outcome=\"ok\"} ";
+    assert!(metrics.contains(counted), "{metrics}");
+    assert!(
+        metrics.contains("choria_ccm_agent_connected 1"),
+        "{metrics}"
+    );
+}
+
+async fn reqwest_get(url: &str) -> Option<String> {
+    let url = url.to_owned();
+    let get = move || {
+        let mut body = Vec::new();
+        let limit = std::time::Duration::from_secs(5);
+        let request = ccm::system::http::Request::new(&url, limit, 1 << 20);
+        ccm::system::http::get(&request, &ccm::system::SystemClock, &mut body).ok()?;
+        String::from_utf8(body).ok()
+    };
+    tokio::task::spawn_blocking(get).await.unwrap()
+}

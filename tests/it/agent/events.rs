@@ -1,0 +1,176 @@
+//! Events: none lost, none twice.
+
+use std::collections::HashSet;
+
+use ccm::nats::{Headers, Stop, Verb};
+use tokio::time::Duration;
+
+use crate::support::TestEnv;
+use crate::support::agent::{
+    self, AgentProcess, ask, config, file_request, start, stored_events, subjects,
+};
+use crate::support::nats::{Cluster, NatsServer};
+
+/// Returns the ids of stored events of a type, and how many there are.
+fn ids(events: &[(String, serde_json::Value)], type_name: &str) -> (HashSet<String>, usize) {
+    let of_type = events
+        .iter()
+        .filter(|(subject, _)| subject.split('.').nth(5) == Some(type_name));
+    let all: Vec<String> = of_type
+        .map(|(_, event)| event["event_id"].as_str().unwrap().to_owned())
+        .collect();
+    let count = all.len();
+    (all.into_iter().collect(), count)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
+    const NODES: usize = 50;
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let room = tempfile::tempdir().unwrap();
+    let mut agents = Vec::new();
+    for number in 0..NODES {
+        let name = format!("n{number}.lab");
+        agents.push(start(&config(&name, &room.path().join(&name)), &server).await);
+    }
+    agent::eventually("all are heard", async || {
+        let stop = Stop {
+            expected: Some(NODES),
+            silence: Duration::from_secs(1),
+            deadline: Duration::from_secs(5),
+        };
+        let ping = subjects().all(Verb::Ping);
+        let replies = client.request_many(&ping, Headers::new(), "".into(), stop);
+        let mut replies = replies.await.unwrap();
+        let mut count = 0;
+        while replies.next().await.is_some() {
+            count += 1;
+        }
+        (count == NODES).then_some(())
+    })
+    .await;
+    let body = serde_json::json!({
+        "protocol": "io.choria.ccm.v1.resource.ensure.request",
+        "type": "exec",
+        "properties": {"name": "/bin/true", "ensure": "present"},
+    });
+    let stop = Stop {
+        expected: Some(NODES),
+        silence: Duration::from_secs(10),
+        deadline: Duration::from_secs(30),
+    };
+    let ensure = subjects().all(Verb::Ensure);
+    let body = body.to_string().into();
+    let replies = client.request_many(&ensure, Headers::new(), body, stop);
+    let mut replies = replies.await.unwrap();
+    let mut answered = HashSet::new();
+    let mut told = HashSet::new();
+    while let Some(reply) = replies.next().await {
+        let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(answer["state"]["changed"], true, "{answer}");
+        told.insert(answer["state"]["event_id"].as_str().unwrap().to_owned());
+        answered.insert(reply.header("Ccm-Identity").unwrap().to_owned());
+    }
+    assert_eq!(answered.len(), NODES);
+    let events = agent::eventually("all events are stored", async || {
+        let events = stored_events(&server).await;
+        (events.len() >= NODES).then_some(events)
+    })
+    .await;
+    let (stored, count) = ids(&events, "exec");
+    assert_eq!((count, stored), (NODES, told));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_dies_during_a_run_delays_events_and_loses_none() {
+    let mut server = NatsServer::start();
+    agent::init(&server.client().await).await;
+    let room = tempfile::tempdir().unwrap();
+    let agent = start(&config("web1.lab", room.path()), &server).await;
+    let client = server.client().await;
+    let mut manifest = String::from("ccm:\n  resources:\n    - exec:\n");
+    for number in 0..300 {
+        manifest.push_str(&format!("        - r{number}: {{command: /bin/true}}\n"));
+    }
+    let body = serde_json::json!({
+        "protocol": "io.choria.ccm.v1.manifest.apply.request", "manifest": manifest,
+    });
+    let answer = ask(&client, "web1.lab", Verb::Apply, &body.to_string()).await;
+    assert_eq!(answer["state"], "accepted", "{answer}");
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    server.stop();
+    agent::eventually("the run ends without a broker", async || {
+        agent.node().status().last_run
+    })
+    .await;
+    assert!(agent.node().outbox.status().pending > 0);
+    server.resume();
+    let events = agent::eventually("everything is stored", async || {
+        let events = stored_events(&server).await;
+        (events.len() >= 301).then_some(events)
+    })
+    .await;
+    let (stored, count) = ids(&events, "exec");
+    assert_eq!((stored.len(), count, events.len()), (300, 300, 301));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_killed_again_and_again_loses_no_event_and_tells_none_twice() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let mut told = HashSet::new();
+    for round in 0..10_u64 {
+        let agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
+        ask(&client, "web1.lab", Verb::Ping, "").await;
+        let asking = async {
+            for number in 0.. {
+                let body = file_request(&env.path(&format!("f{round}-{number}")), "x");
+                let answer = ask(&client, "web1.lab", Verb::Ensure, &body).await;
+                told.insert(answer["state"]["event_id"].as_str().unwrap().to_owned());
+            }
+        };
+        // Killed later and later after its first sign of life.
+        let _ = tokio::time::timeout(Duration::from_millis(40 * round), asking).await;
+        agent.kill();
+    }
+    let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
+    ask(&client, "web1.lab", Verb::Ping, "").await;
+    let events = agent::eventually("everything that was told is stored", async || {
+        let events = stored_events(&server).await;
+        let (stored, _) = ids(&events, "file");
+        told.is_subset(&stored).then_some(events)
+    })
+    .await;
+    let (stored, count) = ids(&events, "file");
+    assert_eq!(stored.len(), count, "none is there twice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_the_cluster_dies_and_requests_and_events_go_on() {
+    let mut cluster = Cluster::start();
+    let client = cluster.client().await;
+    let mut options = ccm::nats::streams::InitOptions::new(subjects());
+    options.replicas = Some(3);
+    ccm::nats::streams::init(&client, &options).await.unwrap();
+    let env = TestEnv::new();
+    let _agent = AgentProcess::start(&env, "web1.lab", &cluster.url(), "");
+    let file = env.path("a");
+    ask(&client, "web1.lab", Verb::Ensure, &file_request(&file, "1")).await;
+    cluster.servers[0].stop();
+    for content in ["2", "3", "4"] {
+        let body = file_request(&file, content);
+        let answer = ask(&client, "web1.lab", Verb::Ensure, &body).await;
+        assert_eq!(answer["state"]["changed"], true, "{answer}");
+    }
+    let server = &cluster.servers[1];
+    let events = agent::eventually("all four events are stored", async || {
+        let events = stored_events(server).await;
+        (events.len() >= 4).then_some(events)
+    })
+    .await;
+    assert_eq!(ids(&events, "file").1, 4);
+}

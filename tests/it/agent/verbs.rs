@@ -1,0 +1,389 @@
+//! What a node can be asked.
+
+use ccm::model::envelope;
+use ccm::nats::{Headers, Stop, Verb};
+use serde_json::{Value, json};
+use tokio::time::Duration;
+
+use crate::support::agent::{self, ask, config, file_request, request, start, subjects};
+use crate::support::nats::{NatsServer, python};
+
+const NODE: &str = "web1.example.net";
+
+fn error_of(body: &Value) -> &str {
+    body["error"].as_str().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn ensure_changes_the_file_and_its_event_is_in_the_stream() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    let file = room.path().join("motd");
+    let answer = ask(&client, NODE, Verb::Ensure, &file_request(&file, "hi\n")).await;
+    assert_eq!(
+        answer["protocol"],
+        "io.choria.ccm.v1.resource.ensure.response"
+    );
+    assert_eq!(answer["state"]["changed"], true, "{answer}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "hi\n");
+    let found = agent::eventually("one event", async || {
+        let events = agent::stored_events(&server).await;
+        (!events.is_empty()).then_some(events)
+    })
+    .await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        found[0].0,
+        "ccm.v1.default.event.web1_example_net.file.changed"
+    );
+    assert_eq!(found[0].1, answer["state"]);
+}
+
+#[tokio::test]
+async fn a_client_that_nobody_here_wrote_is_answered() {
+    let server = NatsServer::start();
+    agent::init(&server.client().await).await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    let file = room.path().join("motd");
+    let program = r#"
+import asyncio, json, sys, nats
+async def main():
+    nc = await nats.connect(sys.argv[1])
+    seen = asyncio.get_running_loop().create_future()
+    async def event(message):
+        seen.set_result(message.subject)
+    await nc.subscribe("ccm.v1.default.event.>", cb=event)
+    reply = await nc.request("ccm.v1.default.node.web1_example_net.ensure", sys.argv[2].encode(), timeout=20)
+    print(reply.headers["Ccm-Identity"], json.loads(reply.data)["state"]["changed"])
+    print(await asyncio.wait_for(seen, 20))
+asyncio.run(main())
+"#;
+    let request = file_request(&file, "hello\n");
+    let url = server.url();
+    let told = tokio::task::spawn_blocking(move || python(program, &[&url, &request]));
+    assert_eq!(
+        told.await.unwrap(),
+        "web1.example.net True\nccm.v1.default.event.web1_example_net.file.changed\n"
+    );
+}
+
+#[tokio::test]
+async fn every_malformed_body_gets_an_answer_in_the_protocol_of_its_verb() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    let ensure = "io.choria.ccm.v1.resource.ensure.response";
+    let status = "io.choria.ccm.v1.resource.status.response";
+    let apply = "io.choria.ccm.v1.manifest.apply.response";
+    for (verb, body, protocol, error) in [
+        (Verb::Ensure, "", ensure, "invalid protocol \"\""),
+        (Verb::Ensure, "{", ensure, "invalid protocol \"\""),
+        (Verb::Ensure, "\u{0}\u{1}", ensure, "invalid protocol \"\""),
+        (
+            Verb::Ensure,
+            r#"{"protocol":"io.choria.ccm.v1.resource.ensure.request","type":"nope","properties":{}}"#,
+            ensure,
+            "invalid resource: unknown resource type nope",
+        ),
+        (
+            Verb::Ensure,
+            r#"{"protocol":"io.choria.ccm.v1.resource.ensure.request","type":"file","properties":{"name":"a"}}"#,
+            ensure,
+            "name must be an absolute path",
+        ),
+        (Verb::Status, "x", status, "invalid protocol \"\""),
+        (
+            Verb::Status,
+            r#"{"protocol":"io.choria.ccm.v1.resource.status.request","type":"exec","name":"x"}"#,
+            status,
+            "exec resources do not support retrieving status",
+        ),
+        (
+            Verb::Status,
+            r#"{"protocol":"io.choria.ccm.v1.resource.status.request","type":"file","name":"../x"}"#,
+            status,
+            "file name must be an absolute path, got \"../x\"",
+        ),
+        (Verb::Apply, "[]", apply, "invalid protocol \"\""),
+        (
+            Verb::Apply,
+            r#"{"protocol":"io.choria.ccm.v1.manifest.apply.request"}"#,
+            apply,
+            "missing manifest or source in request",
+        ),
+    ] {
+        let reply = request(&client, NODE, verb, Headers::new(), body).await;
+        let answer: Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(answer["protocol"], protocol, "{verb} {body}");
+        assert!(error_of(&answer).contains(error), "{verb} {body}: {answer}");
+        assert_eq!(reply.service_error().unwrap().0, 400, "{verb} {body}");
+        assert_eq!(reply.header(envelope::IDENTITY), Some(NODE));
+    }
+    for (verb, body, error) in [
+        (
+            Verb::Facts,
+            "no.such.fact",
+            "no fact matches \"no.such.fact\"",
+        ),
+        (
+            Verb::Pause,
+            "{}",
+            "invalid pause request: reason is required",
+        ),
+        (Verb::Cancel, "x", "invalid event ID: \"x\" is not a KSUID"),
+    ] {
+        let answer = ask(&client, NODE, verb, body).await;
+        assert_eq!(error_of(&answer), error, "{verb}");
+    }
+}
+
+#[tokio::test]
+async fn a_yaml_body_is_as_good_as_json() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    let file = room.path().join("motd");
+    let body = format!(
+        "protocol: io.choria.ccm.v1.resource.ensure.request\ntype: file\nproperties:\n  - {}:\n      ensure: present\n      content: \"yaml\\n\"\n      owner: root\n      group: root\n      mode: 0600\n",
+        file.display()
+    );
+    let answer = ask(&client, NODE, Verb::Ensure, &body).await;
+    assert_eq!(answer["state"]["changed"], true, "{answer}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "yaml\n");
+}
+
+#[tokio::test]
+async fn the_noop_header_changes_nothing_and_says_what_it_would_do() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    let file = room.path().join("motd");
+    let headers = Headers::new().with(envelope::NOOP, "true").unwrap();
+    let body = file_request(&file, "hi\n");
+    let reply = request(&client, NODE, Verb::Ensure, headers, &body).await;
+    let answer: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(answer["state"]["noop"], true, "{answer}");
+    assert_eq!(
+        answer["state"]["noop_message"],
+        "Would have created the file"
+    );
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn a_deadline_that_has_passed_is_answered_and_nothing_is_done() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    let file = room.path().join("motd");
+    let headers = Headers::new()
+        .with(envelope::DEADLINE, "2020-01-01T00:00:00Z")
+        .unwrap();
+    let body = file_request(&file, "hi\n");
+    let reply = request(&client, NODE, Verb::Ensure, headers, &body).await;
+    assert_eq!(reply.service_error(), Some((408, "deadline has passed")));
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn filters_decide_on_the_node_and_the_others_stay_silent() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let mut agents = Vec::new();
+    for (name, groups) in [
+        ("a.lab", vec!["web"]),
+        ("b.lab", vec!["web", "db"]),
+        ("c.lab", vec![]),
+    ] {
+        let mut config = config(name, &room.path().join(name));
+        config.groups = groups.iter().map(|group| group.parse().unwrap()).collect();
+        agents.push(start(&config, &server).await);
+    }
+    ask(&client, "c.lab", Verb::Ping, "").await;
+    for (filter, expected) in [
+        ("{}", vec!["a.lab", "b.lab", "c.lab"]),
+        (r#"{"identity":["a.lab","/^c/"]}"#, vec!["a.lab", "c.lab"]),
+        (r#"{"cf_class":["web"]}"#, vec!["a.lab", "b.lab"]),
+        (r#"{"cf_class":["web","db"]}"#, vec!["b.lab"]),
+        (
+            r#"{"fact":[{"fact":"host.info.os","operator":"==","value":"linux"}]}"#,
+            vec!["a.lab", "b.lab", "c.lab"],
+        ),
+        (
+            r#"{"compound":[[{"expr":"identity == 'b.lab' && Facts.host.info.os == 'linux'"}]]}"#,
+            vec!["b.lab"],
+        ),
+        (r#"{"identity":["nobody"]}"#, vec![]),
+    ] {
+        let headers = Headers::new().with(envelope::FILTER, filter).unwrap();
+        let stop = Stop {
+            expected: None,
+            silence: Duration::from_millis(700),
+            deadline: Duration::from_secs(3),
+        };
+        let subject = subjects().all(Verb::Ping);
+        let mut replies = client
+            .request_many(&subject, headers, "".into(), stop)
+            .await
+            .unwrap();
+        let mut found = Vec::new();
+        while let Some(reply) = replies.next().await {
+            found.push(reply.header(envelope::IDENTITY).unwrap().to_owned());
+        }
+        found.sort();
+        assert_eq!(found, expected, "{filter}");
+    }
+}
+
+#[tokio::test]
+async fn a_group_is_reached_by_its_own_subject() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let mut config = config(NODE, room.path());
+    config.groups = vec!["web".parse().unwrap()];
+    let _agent = start(&config, &server).await;
+    ask(&client, NODE, Verb::Ping, "").await;
+    let subject = subjects().group(&"web".parse().unwrap(), Verb::Ping);
+    let limit = Duration::from_secs(10);
+    let reply = client.request(&subject, Headers::new(), "".into(), limit);
+    assert_eq!(reply.await.unwrap().header(envelope::IDENTITY), Some(NODE));
+}
+
+#[tokio::test]
+async fn reads_do_not_wait_for_a_run_and_a_full_queue_says_busy() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let mut config = config(NODE, room.path());
+    config.queue = 1;
+    let _agent = start(&config, &server).await;
+    let fifo = room.path().join("fifo");
+    let manifest = json!({
+        "protocol": "io.choria.ccm.v1.manifest.apply.request",
+        "manifest": {"ccm": {"resources": [
+            {"exec": [{"wait": {"command": "/bin/sh -c 'read line < FIFO'".replace("FIFO", fifo.to_str().unwrap()), "logoutput": true}}]},
+        ]}},
+    })
+    .to_string();
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let first = ask(&client, NODE, Verb::Apply, &manifest).await;
+    assert_eq!(first["state"], "accepted", "{first}");
+    agent::eventually("the run has begun", async || {
+        let status = ask(&client, NODE, Verb::Ping, "").await;
+        (status["current_run"]["run_id"] == first["run_id"]).then_some(())
+    })
+    .await;
+    let file = room.path().join("motd");
+    let status = json!({
+        "protocol": "io.choria.ccm.v1.resource.status.request", "type": "file", "name": file,
+    });
+    let state = ask(&client, NODE, Verb::Status, &status.to_string()).await;
+    assert_eq!(state["state"]["ensure"], "absent", "{state}");
+    assert_eq!(
+        ask(&client, NODE, Verb::Facts, "host.info.os").await,
+        "linux"
+    );
+    let second = ask(&client, NODE, Verb::Apply, &manifest).await;
+    assert_eq!(second["state"], "accepted");
+    let third = request(&client, NODE, Verb::Apply, Headers::new(), &manifest).await;
+    assert_eq!(third.service_error().unwrap().0, 429);
+    let answer: Value = serde_json::from_slice(&third.body).unwrap();
+    assert_eq!(error_of(&answer), "busy: 1 runs are waiting already");
+    for run in [&second["run_id"], &first["run_id"]] {
+        let answer = ask(&client, NODE, Verb::Cancel, run.as_str().unwrap()).await;
+        assert_eq!(
+            answer["protocol"], "io.choria.ccm.v1.node.status",
+            "{answer}"
+        );
+    }
+    let last = agent::eventually("the run was cancelled", async || {
+        let status = ask(&client, NODE, Verb::Ping, "").await;
+        (status.get("current_run").is_none() && status.get("last_run").is_some()).then_some(status)
+    })
+    .await;
+    assert_eq!(last["last_run"]["outcome"], "failed", "{last}");
+}
+
+#[tokio::test]
+async fn a_paused_node_changes_nothing_until_it_is_resumed() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    let headers = Headers::new().with(envelope::CALLER, "ann").unwrap();
+    let pause = r#"{"reason":"disk swap","for":"2h"}"#;
+    request(&client, NODE, Verb::Pause, headers, pause).await;
+    let file = room.path().join("motd");
+    let body = file_request(&file, "hi\n");
+    let reply = request(&client, NODE, Verb::Ensure, Headers::new(), &body).await;
+    let text = "node is paused by ann: disk swap; resume it first";
+    assert_eq!(reply.service_error(), Some((423, text)));
+    let noop = Headers::new().with(envelope::NOOP, "true").unwrap();
+    let reply = request(&client, NODE, Verb::Ensure, noop, &body).await;
+    assert_eq!(reply.service_error(), None, "looking is allowed");
+    assert!(!file.exists());
+    let status = ask(&client, NODE, Verb::Resume, "").await;
+    assert_eq!(status.get("pause"), None);
+    let answer = ask(&client, NODE, Verb::Ensure, &body).await;
+    assert_eq!(answer["state"]["changed"], true);
+}
+
+#[tokio::test]
+async fn an_apply_that_waits_answers_with_its_summary_and_what_changed() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    let files: Vec<_> = ["a", "b"]
+        .iter()
+        .map(|name| room.path().join(name))
+        .collect();
+    std::fs::write(&files[0], "{{ Data.text }}").unwrap();
+    let manifest = format!(
+        "data: {{text: old}}\nccm:\n  resources:\n    - file:\n        - defaults: {{ensure: present, owner: root, group: root, mode: '0644'}}\n        - {}: {{content: \"{{{{ Data.text }}}}\"}}\n        - {}: {{content: same}}\n",
+        files[0].display(),
+        files[1].display()
+    );
+    std::fs::write(&files[1], "same").unwrap();
+    let body = json!({
+        "protocol": "io.choria.ccm.v1.manifest.apply.request",
+        "manifest": manifest, "data": {"text": "new"}, "wait": true,
+    });
+    let answer = ask(&client, NODE, Verb::Apply, &body.to_string()).await;
+    assert_eq!(answer["state"], "finished", "{answer}");
+    assert_eq!(answer["run"]["outcome"], "changed", "{answer}");
+    assert_eq!(answer["run"]["summary"]["total_resources"], 2);
+    assert_eq!(answer["events"].as_array().unwrap().len(), 1, "{answer}");
+    assert_eq!(std::fs::read_to_string(&files[0]).unwrap(), "new");
+    let subjects = agent::eventually("two events and a summary", async || {
+        let events = agent::stored_events(&server).await;
+        (events.len() == 3).then(|| events.into_iter().map(|(subject, _)| subject).collect())
+    })
+    .await;
+    let subjects: Vec<String> = subjects;
+    assert_eq!(
+        subjects,
+        [
+            "ccm.v1.default.event.web1_example_net.file.changed",
+            "ccm.v1.default.event.web1_example_net.file.stable",
+            "ccm.v1.default.event.web1_example_net.run.changed",
+        ]
+    );
+}

@@ -1,0 +1,206 @@
+//! Agents for tests: in this process, where many are cheap, or as the real program, where they
+//! can be killed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use ccm::agent::Agent;
+use ccm::agent::config::{Config, SpoolConfig};
+use ccm::agent::log::{Log, Style};
+use ccm::agent::metrics::Metrics;
+use ccm::engine::Level;
+use ccm::model::node::NodeName;
+use ccm::nats::streams::{self, InitOptions};
+use ccm::nats::{Connection, Headers, Reply, Subject, Subjects, Verb};
+use ccm::system::SystemClock;
+use serde_json::Value;
+
+use super::TestEnv;
+use super::nats::NatsServer;
+
+/// How long anything may take before a test gives up.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+pub fn subjects() -> Subjects {
+    Subjects::new("ccm.v1", "default".parse().unwrap()).unwrap()
+}
+
+/// Makes the streams and buckets of a fleet.
+pub async fn init(connection: &Connection) {
+    streams::init(connection, &InitOptions::new(subjects()))
+        .await
+        .unwrap();
+}
+
+/// Returns the configuration of a node that keeps everything below a directory.
+pub fn config(identity: &str, directory: &Path) -> Config {
+    let identity: NodeName = identity.parse().unwrap();
+    let state_dir = directory.join("state");
+    Config {
+        cache_dir: directory.join("cache"),
+        spool: SpoolConfig {
+            max_size: 16 << 20,
+            directory: state_dir.join("spool"),
+        },
+        state_dir,
+        beat: Duration::from_secs(1),
+        ..Config::for_node(identity)
+    }
+}
+
+/// Starts an agent in this process.
+pub async fn start(config: &Config, server: &NatsServer) -> Agent {
+    let log = Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock);
+    let metrics = Metrics::new("0.0.0");
+    Agent::start(config, &server.settings(), BTreeMap::new(), log, metrics)
+        .await
+        .unwrap()
+}
+
+/// Asks one node and returns its answer as a document.
+pub async fn ask(connection: &Connection, node: &str, verb: Verb, body: &str) -> Value {
+    let reply = request(connection, node, verb, Headers::new(), body).await;
+    serde_json::from_slice(&reply.body).unwrap()
+}
+
+/// Asks one node and returns its answer with its headers. An agent that has just started may not
+/// be heard everywhere yet.
+pub async fn request(
+    connection: &Connection,
+    node: &str,
+    verb: Verb,
+    headers: Headers,
+    body: &str,
+) -> Reply {
+    let node: NodeName = node.parse().unwrap();
+    let subject: Subject = subjects().node(&node.token(), verb);
+    let started = Instant::now();
+    loop {
+        let body = body.to_owned().into();
+        match connection
+            .request(&subject, headers.clone(), body, LIMIT)
+            .await
+        {
+            Ok(reply) => return reply,
+            Err(err) => assert!(started.elapsed() < LIMIT, "{err}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Returns an ensure request for a file of ours.
+pub fn file_request(path: &Path, content: &str) -> String {
+    serde_json::json!({
+        "protocol": "io.choria.ccm.v1.resource.ensure.request",
+        "type": "file",
+        "properties": {
+            "name": path,
+            "ensure": "present",
+            "content": content,
+            "owner": "root",
+            "group": "root",
+            "mode": "0644",
+        },
+    })
+    .to_string()
+}
+
+/// Waits until something holds.
+pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(started.elapsed() < LIMIT, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Returns the subjects and bodies of everything in the stream of events.
+pub async fn stored_events(server: &NatsServer) -> Vec<(String, Value)> {
+    use futures_util::StreamExt as _;
+    let jetstream = server.jetstream().await;
+    let mut stream = jetstream.get_stream("CCM_EVENTS").await.unwrap();
+    let count = stream.info().await.unwrap().state.messages;
+    let consumer = stream
+        .create_consumer(async_nats::jetstream::consumer::pull::OrderedConfig::default())
+        .await
+        .unwrap();
+    let messages = consumer.messages().await.unwrap();
+    let messages: Vec<_> = messages
+        .take(usize::try_from(count).unwrap())
+        .collect()
+        .await;
+    messages
+        .into_iter()
+        .map(|message| {
+            let message = message.unwrap();
+            let body = serde_json::from_slice(&message.payload).unwrap();
+            (message.subject.to_string(), body)
+        })
+        .collect()
+}
+
+/// The real program as an agent. It is killed when dropped.
+pub struct AgentProcess {
+    child: Child,
+    log: PathBuf,
+}
+
+impl AgentProcess {
+    /// Starts `ccm agent` with these lines in its file, beside those every test needs.
+    pub fn start(env: &TestEnv, identity: &str, server: &str, lines: &str) -> Self {
+        let base = env.at(identity);
+        let config = format!(
+            "identity: {identity}\nstate_dir: {base}/state\ncache_dir: {base}/cache\nservers: {server}\nbeat: 1s\n{lines}"
+        );
+        let file = env.write(&format!("{identity}.yaml"), config);
+        let log = env.path(&format!("{identity}.log"));
+        let output = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .unwrap();
+        let child = env
+            .command(&["agent", "--config", &file])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Kills the agent as a power cut would.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let status = std::process::Command::new("kill")
+            .args([&format!("-{signal}"), &id])
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Waits for the end and returns the exit code.
+    pub fn wait(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
