@@ -11,7 +11,7 @@
 //! - [`resource`]: the types, each as inspect, plan and change
 //! - [`manifest`]: documents into ordered resources
 //! - [`engine`]: policy, sessions and the life of a resource
-//! - [`agent`]: where manifests come from
+//! - [`agent`]: where manifests come from, and where events wait for the bus
 //! - [`cli`]: the command line
 
 pub mod agent;
