@@ -11,7 +11,7 @@
 //! - [`resource`]: the types, each as inspect, plan and change
 //! - [`manifest`]: documents into ordered resources
 //! - [`engine`]: policy, sessions and the life of a resource
-//! - [`agent`]: where manifests come from
+//! - [`agent`]: one node's daemon: when to act, what to answer, what must reach the bus
 //! - [`fleet`]: which nodes, in which order, and when to stop
 //! - [`cli`]: the command line
 

@@ -12,6 +12,7 @@
 //! - `nested`: manifests that apply manifests
 //! - `package`: packages on any machine; `package_apt`, `package_dnf`, `package_cfengine`: with the
 //!   real package managers, in a system of their own
+//! - `publisher`: events into a real stream, whoever is killed meanwhile
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `schema`: schemas, types and real documents agree
 //! - `service`: every row of its tables, on a real systemd in a container
@@ -48,6 +49,7 @@ mod package;
 mod package_apt;
 mod package_cfengine;
 mod package_dnf;
+mod publisher;
 mod regression;
 mod scaffold;
 mod schema;

@@ -47,12 +47,6 @@ const CALM: Duration = Duration::from_secs(1);
 /// How often the same trouble is told.
 const REMIND: Duration = Duration::from_secs(60);
 
-/// Waits until the link is no longer what it was.
-async fn differs(link: &mut watch::Receiver<Link>, then: Link) {
-    // Its end is a difference, too.
-    let _ = link.wait_for(|now| *now != then).await;
-}
-
 /// Publishes what is in a spool.
 pub struct Publisher<L> {
     spool: Arc<Spool>,
@@ -126,40 +120,38 @@ impl<L: Fn(&Line)> Publisher<L> {
         if let Ok(Err(trouble)) = timeout(grace, self.flush()).await {
             self.tell(&trouble);
         }
-        if let Err(trouble) = self.blocking(Spool::sync).await {
+        if let Err(trouble) = on_disk(&self.spool, Spool::sync).await {
             self.tell(&trouble);
         }
     }
 
     async fn publish_for_ever(&mut self) -> Infallible {
+        let mut link = self.connection.state();
         loop {
-            let then = *self.connection.state().borrow();
-            let trouble = match self.publish(then).await {
-                Err(trouble) => trouble,
-                Ok(never) => match never {},
-            };
-            self.settle(then).await;
-            // Everything that is still in the spool is to be sent again.
-            self.after = 0;
-            self.tell(&trouble);
-            if matches!(trouble, Trouble::TooLarge) {
-                continue;
-            }
-            let mut link = self.connection.state();
-            let Ok(now) = link.wait_for(|link| link.is_up()).await.map(|now| *now) else {
+            let up = link.wait_for(|link| link.is_up()).await.map(|up| *up);
+            let Ok(up) = up else {
                 // The connection has ended for good; nothing but `stop` ends this.
                 std::future::pending().await
             };
-            // A new connection is reason enough to try again; the old one needs time.
-            if now == then {
+            let trouble = match self.publish(up).await {
+                Err(trouble) => trouble,
+                Ok(never) => match never {},
+            };
+            self.settle(up).await;
+            // Everything that is still in the spool is to be sent again.
+            self.after = 0;
+            self.tell(&trouble);
+            // A smaller record or a new connection is reason enough to try again at once.
+            let is_new = *link.borrow() != up;
+            if !is_new && !matches!(trouble, Trouble::TooLarge) {
                 sleep(backoff::delay(self.failures)).await;
                 self.failures = self.failures.saturating_add(1);
             }
         }
     }
 
-    /// Publishes until something goes wrong, as long as the link is what it was.
-    async fn publish(&mut self, then: Link) -> Result<Infallible, Trouble> {
+    /// Publishes over one connection until something goes wrong.
+    async fn publish(&mut self, up: Link) -> Result<Infallible, Trouble> {
         let mut link = self.connection.state();
         let spool = Arc::clone(&self.spool);
         loop {
@@ -169,10 +161,10 @@ impl<L: Fn(&Line)> Publisher<L> {
             tokio::select! {
                 first = self.flying.next(), if !is_idle => self.land(first).await?,
                 () = spool.grown(), if has_room => {}
-                () = differs(&mut link, then) => return Err(Trouble::Down),
+                () = changed(&mut link, up) => return Err(Trouble::Down),
                 () = sleep(CALM), if is_idle && !self.is_synced => {
                     self.is_synced = true;
-                    self.blocking(Spool::sync).await?;
+                    on_disk(&self.spool, Spool::sync).await?;
                 }
             }
         }
@@ -191,7 +183,7 @@ impl<L: Fn(&Line)> Publisher<L> {
     }
 
     /// Waits until it is known of every record on its way what became of it, or cannot be known.
-    async fn settle(&mut self, then: Link) {
+    async fn settle(&mut self, up: Link) {
         let mut link = self.connection.state();
         while !self.flying.is_empty() {
             tokio::select! {
@@ -199,7 +191,7 @@ impl<L: Fn(&Line)> Publisher<L> {
                     // More trouble changes nothing.
                     let _ = self.land(first).await;
                 }
-                () = differs(&mut link, then) => self.flying.clear(),
+                () = changed(&mut link, up) => self.flying.clear(),
             }
         }
     }
@@ -212,7 +204,7 @@ impl<L: Fn(&Line)> Publisher<L> {
                 return Ok(());
             }
             let after = self.after;
-            let batch = self.blocking(move |spool| spool.next(after, room)).await?;
+            let batch = on_disk(&self.spool, move |spool| spool.next(after, room)).await?;
             if batch.is_empty() {
                 return Ok(());
             }
@@ -290,7 +282,7 @@ impl<L: Fn(&Line)> Publisher<L> {
         if !stored.is_empty() {
             self.failures = 0;
             self.is_synced = false;
-            self.blocking(move |spool| spool.ack(&stored)).await?;
+            on_disk(&self.spool, move |spool| spool.ack(&stored)).await?;
         }
         outcome
     }
@@ -319,19 +311,7 @@ impl<L: Fn(&Line)> Publisher<L> {
     async fn give_up(&mut self, seq: u64, id: &str, reason: &str) -> Result<(), Trouble> {
         let line = Line::new(Level::Error, "event can't be published and is dropped");
         (self.log)(&line.with("event", id).with("reason", reason));
-        self.blocking(move |spool| spool.give_up(&[seq])).await
-    }
-
-    /// Runs disk work where it blocks nobody.
-    async fn blocking<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce(&Spool) -> Result<T, SpoolError> + Send + 'static,
-    ) -> Result<T, Trouble> {
-        let spool = Arc::clone(&self.spool);
-        match tokio::task::spawn_blocking(move || work(&spool)).await {
-            Ok(done) => done.map_err(Trouble::Spool),
-            Err(_) => Err(Trouble::Ending),
-        }
+        on_disk(&self.spool, move |spool| spool.give_up(&[seq])).await
     }
 
     /// Tells of trouble, but not of the same too often. The connection tells itself when it goes.
@@ -349,6 +329,24 @@ impl<L: Fn(&Line)> Publisher<L> {
         let pending = self.spool.status().pending;
         (self.log)(&line.with("pending", pending).with("error", trouble));
     }
+}
+
+/// Runs disk work where it blocks nobody.
+async fn on_disk<T: Send + 'static>(
+    spool: &Arc<Spool>,
+    work: impl FnOnce(&Spool) -> Result<T, SpoolError> + Send + 'static,
+) -> Result<T, Trouble> {
+    let spool = Arc::clone(spool);
+    match tokio::task::spawn_blocking(move || work(&spool)).await {
+        Ok(done) => done.map_err(Trouble::Spool),
+        Err(_) => Err(Trouble::Ending),
+    }
+}
+
+/// Waits until the link is not what it was, were it for an instant: answers of before are lost.
+async fn changed(link: &mut watch::Receiver<Link>, then: Link) {
+    // An error means that the connection has ended.
+    let _ = link.wait_for(|now| *now != then).await;
 }
 
 /// Whether a record was refused for its size, by the server or by the stream.

@@ -181,7 +181,8 @@ impl Queue {
             let segment = Segment::create(&self.directory, name)?;
             self.has_new_names = true;
             self.lane(record.class).push_back(segment);
-            self.sweep()?;
+            // A file that stays a little longer is no reason to lose a record.
+            let _ = self.sweep();
         }
         if let Some(last) = self.lane(record.class).back_mut() {
             last.append(seq, record)?;

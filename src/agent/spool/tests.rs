@@ -237,6 +237,25 @@ fn a_record_that_can_never_fit_is_refused_and_counted() {
 }
 
 #[test]
+fn a_record_that_is_given_up_is_counted_once_and_gone() {
+    let room = room();
+    let (spool, _) = open(&room, ROOMY);
+    append(&spool, 1, Class::Important);
+    append(&spool, 2, Class::Important);
+    spool.give_up(&[1]).unwrap();
+    spool.give_up(&[1, 7]).unwrap();
+    let status = SpoolStatus {
+        pending: 1,
+        dropped: 1,
+    };
+    assert_eq!(spool.status(), status);
+    drop(spool);
+    let (spool, _) = open(&room, ROOMY);
+    assert_eq!(spool.status(), status);
+    assert_eq!(ids(&spool), ["id-2"]);
+}
+
+#[test]
 fn a_record_that_rots_while_it_waits_is_skipped_and_counted_once() {
     let room = room();
     let (spool, _) = open(&room, Limits::default());
