@@ -66,7 +66,7 @@ pub async fn answer(
             incoming = served.requests.recv() => incoming,
         };
         let Some(incoming) = incoming else {
-            break;
+            return;
         };
         let Some(verb) = verbs.get(incoming.endpoint).copied() else {
             incoming.ignore();
@@ -77,6 +77,13 @@ pub async fn answer(
             let answer = open(&incoming, verb, answering).await;
             send(incoming, verb, answer, &node).await;
         });
+    }
+    // Nobody waits for an answer in vain.
+    while let Ok(incoming) = served.requests.try_recv() {
+        if let Some(verb) = verbs.get(incoming.endpoint).copied() {
+            let answer = refuse(verb, 503, "the agent is shutting down".into());
+            send(incoming, verb, answer, &node).await;
+        }
     }
 }
 

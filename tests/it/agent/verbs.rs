@@ -49,22 +49,9 @@ async fn a_client_that_nobody_here_wrote_is_answered() {
     let room = tempfile::tempdir().unwrap();
     let _agent = start(&config(NODE, room.path()), &server).await;
     let file = room.path().join("motd");
-    let program = r#"
-import asyncio, json, sys, nats
-async def main():
-    nc = await nats.connect(sys.argv[1])
-    seen = asyncio.get_running_loop().create_future()
-    async def event(message):
-        seen.set_result(message.subject)
-    await nc.subscribe("ccm.v1.default.event.>", cb=event)
-    reply = await nc.request("ccm.v1.default.node.web1_example_net.ensure", sys.argv[2].encode(), timeout=20)
-    print(reply.headers["Ccm-Identity"], json.loads(reply.data)["state"]["changed"])
-    print(await asyncio.wait_for(seen, 20))
-asyncio.run(main())
-"#;
     let request = file_request(&file, "hello\n");
     let url = server.url();
-    let told = tokio::task::spawn_blocking(move || python(program, &[&url, &request]));
+    let told = tokio::task::spawn_blocking(move || python("ensure.py", &[&url, &request]));
     assert_eq!(
         told.await.unwrap(),
         "web1.example.net True\nccm.v1.default.event.web1_example_net.file.changed\n"
@@ -92,9 +79,9 @@ async fn every_malformed_body_gets_an_answer_in_the_protocol_of_its_verb() {
         ),
         (
             Verb::Ensure,
-            r#"{"protocol":"io.choria.ccm.v1.resource.ensure.request","type":"file","properties":{"name":"a"}}"#,
+            r#"{"protocol":"io.choria.ccm.v1.resource.ensure.request","type":"file","properties":{"name":"a","ensure":"present"}}"#,
             ensure,
-            "name must be an absolute path",
+            "file path must be absolute",
         ),
         (Verb::Status, "x", status, "invalid protocol \"\""),
         (

@@ -23,6 +23,9 @@ use super::nats::NatsServer;
 /// How long anything may take before a test gives up.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
+/// How long one answer may take; an agent that is being restarted gives none.
+const ANSWER: Duration = Duration::from_secs(10);
+
 pub fn subjects() -> Subjects {
     Subjects::new("ccm.v1", "default".parse().unwrap()).unwrap()
 }
@@ -80,7 +83,7 @@ pub async fn request(
     loop {
         let body = body.to_owned().into();
         match connection
-            .request(&subject, headers.clone(), body, LIMIT)
+            .request(&subject, headers.clone(), body, ANSWER)
             .await
         {
             Ok(reply) => return reply,
@@ -119,29 +122,27 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>)
     }
 }
 
-/// Returns the subjects and bodies of everything in the stream of events.
+/// Returns the subjects and bodies of everything in the stream of events; nothing while a cluster
+/// that lost its leader has no answer.
 pub async fn stored_events(server: &NatsServer) -> Vec<(String, Value)> {
+    read_events(server).await.unwrap_or_default()
+}
+
+async fn read_events(server: &NatsServer) -> Option<Vec<(String, Value)>> {
     use futures_util::StreamExt as _;
     let jetstream = server.jetstream().await;
-    let mut stream = jetstream.get_stream("CCM_EVENTS").await.unwrap();
-    let count = stream.info().await.unwrap().state.messages;
-    let consumer = stream
-        .create_consumer(async_nats::jetstream::consumer::pull::OrderedConfig::default())
-        .await
-        .unwrap();
-    let messages = consumer.messages().await.unwrap();
-    let messages: Vec<_> = messages
-        .take(usize::try_from(count).unwrap())
-        .collect()
-        .await;
-    messages
-        .into_iter()
-        .map(|message| {
-            let message = message.unwrap();
-            let body = serde_json::from_slice(&message.payload).unwrap();
-            (message.subject.to_string(), body)
-        })
-        .collect()
+    let mut stream = jetstream.get_stream("CCM_EVENTS").await.ok()?;
+    let count = stream.info().await.ok()?.state.messages;
+    let ordered = async_nats::jetstream::consumer::pull::OrderedConfig::default();
+    let consumer = stream.create_consumer(ordered).await.ok()?;
+    let mut messages = consumer.messages().await.ok()?;
+    let mut events = Vec::new();
+    for _ in 0..count {
+        let message = messages.next().await?.ok()?;
+        let body = serde_json::from_slice(&message.payload).unwrap();
+        events.push((message.subject.to_string(), body));
+    }
+    Some(events)
 }
 
 /// The real program as an agent. It is killed when dropped.
