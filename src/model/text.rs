@@ -351,6 +351,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn escapes_of_a_url_are_replaced_or_refused() {
+        assert_eq!(unescape("a%20b/%C3%A9"), Some("a b/é".into()));
+        for bad in ["%", "%2", "%zz", "%+1", "%ff", "%é"] {
+            assert_eq!(unescape(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
     fn durations_sum_their_parts_and_know_long_units() {
         let hour = 3_600_000_000_000;
         for (text, nanos) in [

@@ -33,7 +33,7 @@ fn step(failed: usize) -> Duration {
 fn spread(step: Duration, chance: u128) -> Duration {
     // One in 2^32 parts of the step is fine enough.
     let part = u64::try_from(chance & 0xffff_ffff).unwrap_or_default();
-    let nanos = u128::from(part) * step.as_nanos() >> 32;
+    let nanos = (u128::from(part) * step.as_nanos()) >> 32;
     step / 2 + Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())
 }
 

@@ -25,19 +25,15 @@ type Resolve = Box<dyn Fn() -> Result<Settings, ContextError> + Send + Sync>;
 pub struct Bus(Arc<Inner>);
 
 struct Inner {
-    source: Source,
+    /// How to connect, and what the server calls it; nothing over a connection that is there.
+    connecting: Option<(Resolve, String)>,
     connected: Mutex<Option<Connected>>,
-}
-
-enum Source {
-    /// Connects when asked.
-    Lazy { resolve: Resolve, name: String },
-    /// Uses what is there.
-    Over(Connection, Handle),
 }
 
 struct Connected {
     connection: Connection,
+    handle: Handle,
+    /// The runtime behind the handle, if it is ours.
     runtime: Option<Runtime>,
 }
 
@@ -56,21 +52,21 @@ impl Bus {
         name: impl Into<String>,
         resolve: impl Fn() -> Result<Settings, ContextError> + Send + Sync + 'static,
     ) -> Self {
-        Self::of(Source::Lazy {
-            resolve: Box::new(resolve),
-            name: name.into(),
-        })
+        Self(Arc::new(Inner {
+            connecting: Some((Box::new(resolve), name.into())),
+            connected: Mutex::new(None),
+        }))
     }
 
     /// Returns a bus over a connection that lives on a runtime.
     pub fn over(connection: Connection, runtime: Handle) -> Self {
-        Self::of(Source::Over(connection, runtime))
-    }
-
-    fn of(source: Source) -> Self {
         Self(Arc::new(Inner {
-            source,
-            connected: Mutex::new(None),
+            connecting: None,
+            connected: Mutex::new(Some(Connected {
+                connection,
+                handle: runtime,
+                runtime: None,
+            })),
         }))
     }
 
@@ -117,41 +113,38 @@ impl Bus {
     }
 
     fn connection(&self) -> Result<(Connection, Handle), NatsError> {
-        let (resolve, name) = match &self.0.source {
-            Source::Over(connection, runtime) => return Ok((connection.clone(), runtime.clone())),
-            Source::Lazy { resolve, name } => (resolve, name.clone()),
-        };
-        let mut connected = self
-            .0
-            .connected
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(Connected {
-            connection,
-            runtime: Some(runtime),
-        }) = &*connected
-        {
-            return Ok((connection.clone(), runtime.handle().clone()));
+        let connected = &self.0.connected;
+        let mut connected = connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = &*connected {
+            return Ok((there.connection.clone(), there.handle.clone()));
         }
-        let settings = resolve()?;
-        let failed = |reason: String| NatsError::Connect {
-            servers: settings.shown(),
-            reason,
+        let Some((resolve, name)) = &self.0.connecting else {
+            return Err(NatsError::Closed);
         };
+        let (settings, name) = (resolve()?, name.clone());
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("nats")
             .enable_all()
             .build()
-            .map_err(|err| failed(err.to_string()))?;
+            .map_err(|err| NatsError::Connect {
+                servers: settings.shown(),
+                reason: err.to_string(),
+            })?;
         let handle = runtime.handle().clone();
-        let connecting = {
-            let settings = settings.clone();
-            async move { connect(&settings, Patience::Once(CONNECT_LIMIT), &name).await }
+        let connection = wait(&handle, async move {
+            connect(&settings, Patience::Once(CONNECT_LIMIT), &name).await
+        });
+        let connection = match connection {
+            Ok(connection) => connection,
+            Err(err) => {
+                runtime.shutdown_background();
+                return Err(err);
+            }
         };
-        let connection = wait(&handle, connecting)?;
         *connected = Some(Connected {
             connection: connection.clone(),
+            handle: handle.clone(),
             runtime: Some(runtime),
         });
         Ok((connection, handle))
