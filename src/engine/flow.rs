@@ -12,6 +12,7 @@ use crate::model::health::HealthCheck;
 use crate::model::resource::{Invalid, Phase, Properties, Resource};
 use crate::model::secret::REDACTED;
 use crate::model::state::State;
+use crate::model::text::go_duration;
 use crate::resource::{self, Provider, ProviderError, ResourceError};
 use crate::template::expr::ExprError;
 use crate::template::resolve::{self, ResolveError};
@@ -195,7 +196,6 @@ impl Engine<'_> {
             accounts: &self.machine.accounts,
             env: &scope.env,
             programs: &self.programs,
-            http: None,
         };
         let line = |level, text: &str, format| {
             Line::new(level, text)
@@ -218,8 +218,9 @@ impl Engine<'_> {
                 self.say(scope, line(level, &text, "goss"));
             }
             Note::FailedTry(failed) => {
-                let line = line(Level::Error, "Health check failed", failed.format)
+                let line = line(Level::Warn, "Health check failed", failed.format)
                     .with("try", failed.number)
+                    .with("sleep", go_duration(failed.pause))
                     .with("status", failed.status);
                 self.say(scope, line);
             }

@@ -1,6 +1,8 @@
 //! Health checks: every document of `tests/data/goss` on this very machine, and checks in manifests
 //! from file to event.
 
+mod web;
+
 use std::collections::BTreeMap;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -84,7 +86,6 @@ fn examine(rules: &Value) -> (HealthStatus, BTreeMap<&'static str, i64>, String)
         accounts: &Accounts::default(),
         env: &env,
         programs: &Cache::default(),
-        http: None,
     };
     let check = HealthCheck {
         goss_rules: Some(rules.clone()),
@@ -197,8 +198,22 @@ fn every_rule_that_did_not_pass_is_a_line() {
         "{lines}"
     );
     assert!(has("File: /no/such: mode: skipped"), "{lines}");
-    assert!(has("Health check failed"), "{lines}");
     assert!(!lines.contains("File: /: exists"), "{lines}");
+}
+
+#[test]
+fn a_failed_try_is_a_warning_with_upstream_s_fields() {
+    let env = TestEnv::new();
+    let check = "{command: '/bin/sh -c \"exit 2\"', name: odd, tries: 2, try_sleep: 5ms}";
+    env.apply(&manifest(&env, check), &[]);
+    let lines = env.ccm(&["apply", "manifest.yaml"]).stdout;
+    for number in [1, 2] {
+        let line = format!(
+            "WARN  Health check failed type=file name=$DIR/managed format=nagios check=odd \
+             try={number} sleep=5ms status=CRITICAL"
+        );
+        assert!(lines.contains(&line), "{lines}");
+    }
 }
 
 #[test]
@@ -259,10 +274,6 @@ fn a_check_that_cannot_be_carried_out_is_unknown_and_the_run_goes_on() {
             "unknown goss type \"fille\", did you mean \"file\"?",
         ),
         ("goss_rules: {}", "found 0 tests, source: goss_rules"),
-        (
-            "goss_rules: {http: {'http://127.0.0.1/': {status: 200}}}",
-            "http checks are not available here",
-        ),
         (
             "command: /no/such/plugin",
             "fork/exec /no/such/plugin: no such file or directory",

@@ -103,8 +103,8 @@ fn credentials_and_headers_are_not_sent_to_another_server() {
     });
     let url = server.url("ann:pw@/same");
     let mut request = request(&url);
-    let headers = request.headers.to_mut();
-    headers.insert("X-Token".into(), Secret::new("t"));
+    let token = Secret::new("t");
+    request.headers.push(("X-Token", &token));
     assert_eq!(body(&request), Ok("other".into()));
     for ask in server.asks() {
         assert_eq!(
@@ -134,8 +134,8 @@ fn credentials_are_given_in_the_url_or_beside_it_and_a_header_beats_both() {
     request.credentials = Some(("bob", &password));
     body(&request).unwrap();
     assert_eq!(last(), "Basic Ym9iOmElYg=="); // bob:a%b
-    let headers = request.headers.to_mut();
-    headers.insert("Authorization".into(), Secret::new("Bearer x"));
+    let bearer = Secret::new("Bearer x");
+    request.headers.push(("Authorization", &bearer));
     body(&request).unwrap();
     assert_eq!(last(), "Bearer x");
 }
@@ -249,7 +249,7 @@ fn a_server_is_believed_if_the_authority_is() {
     let server = Server::start_tls(&ca_file, |_| Answer::ok("secret"));
     let url = server.url("/x");
     let mut request = request(&url);
-    request.ca_file = Some(&ca_file);
+    request.trust.ca_file = Some(&ca_file);
     assert_eq!(body(&request), Ok("secret".into()));
 }
 
@@ -263,7 +263,7 @@ fn a_server_that_a_stranger_signed_for_is_refused_at_once() {
     let other = env.path("other.pem");
     let url = server.url("/x");
     let mut request = request(&url);
-    request.ca_file = Some(&other);
+    request.trust.ca_file = Some(&other);
     let clock = FixedClock::new(chrono::DateTime::UNIX_EPOCH);
     let error = http::get(&request, &clock, &mut Vec::new()).unwrap_err();
     assert!(
@@ -281,7 +281,7 @@ fn authorities_that_cannot_be_read_are_named() {
     for (file, reason) in [("ca.pem", "ca.pem has none"), ("gone.pem", "no such file")] {
         let file = env.path(file);
         let mut request = request("https://127.0.0.1:1/x");
-        request.ca_file = Some(Path::new(&file));
+        request.trust.ca_file = Some(Path::new(&file));
         let error = body(&request).unwrap_err();
         assert!(
             error.starts_with("could not use CA certificates: "),
@@ -300,7 +300,7 @@ fn a_redirect_from_https_to_http_is_refused() {
     let server = Server::start_tls(&ca_file, move |_| Answer::redirect(to.clone()));
     let url = server.url("/x");
     let mut request = request(&url);
-    request.ca_file = Some(&ca_file);
+    request.trust.ca_file = Some(&ca_file);
     let error = body(&request).unwrap_err();
     assert!(
         error.ends_with("refusing redirect from https to http://127.0.0.1"),

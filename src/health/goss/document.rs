@@ -7,6 +7,7 @@
 use super::matcher::{MISSING, Matcher};
 use super::probe::{Attribute, FAMILIES, Family, First, Setting};
 use crate::model::document::unknown_name;
+use crate::model::secret::redact_url;
 use crate::model::value::{Map, Value};
 
 /// The attributes every type has beside its own.
@@ -144,15 +145,23 @@ impl Entry {
             .filter(|text| !text.is_empty())
     }
 
-    /// Returns the type and id, with the target if that is another.
+    /// Returns the type and id, with the target if that is another. A URL shows no password.
     pub fn label(&self) -> String {
         let Self { family, id, .. } = self;
+        let shown = redact_url(id);
         match self.named_target() {
             Some(target) if target != *id && family.target != "exec" => {
-                format!("{}: {id}: {target}", family.name)
+                format!("{}: {shown}: {}", family.name, redact_url(&target))
             }
-            _ => format!("{}: {id}", family.name),
+            _ => format!("{}: {shown}", family.name),
         }
+    }
+
+    /// Tells whether anything is expected of an attribute.
+    pub fn expects(&self, attribute: &str) -> bool {
+        self.expectations
+            .iter()
+            .any(|expectation| expectation.attribute.name == attribute)
     }
 
     /// Returns a setting as it stands.
@@ -321,6 +330,10 @@ mod tests {
         assert_eq!(
             label(r#"{"file": {"/etc/motd": {"exists": true, "path": ""}}}"#),
             "File: /etc/motd"
+        );
+        assert_eq!(
+            label(r#"{"http": {"http://u:p@x/": {"status": 200, "url": "http://v:q@y/"}}}"#),
+            "HTTP: http://REDACTED@x/: http://REDACTED@y/"
         );
     }
 

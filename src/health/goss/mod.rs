@@ -28,7 +28,6 @@ use crate::template::expand::{resolve_string, resolve_typed};
 use crate::template::expr::{Cache, ExprError};
 
 pub use document::RuleError;
-pub use probe::{Fetch, HttpRequest, HttpResponse};
 
 /// How long rules may take that set no limit: every probe has a limit of its own, but rules may
 /// be many.
@@ -72,10 +71,6 @@ pub(super) fn run(
         .ok_or(ProbeError::NoRules)?;
     let rules = expand(rules, probes.env, probes.programs)?;
     let entries = document::read(&rules)?;
-    let needs_http = |entry: &Entry| entry.family.key == "http" && !entry.skip;
-    if probes.http.is_none() && entries.iter().any(needs_http) {
-        return Err(ProbeError::NoHttp);
-    }
     let limit = timeout
         .filter(|limit| !limit.is_zero())
         .unwrap_or(DEFAULT_LIMIT);

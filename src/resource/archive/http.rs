@@ -2,7 +2,6 @@
 //!
 //! Decides nothing: when to do either is the type's.
 
-use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,7 +46,10 @@ pub(super) fn download(
         mode: Some(MODE),
     };
     let mut request = Request::new(&archive.url, TIME_LIMIT, SIZE_LIMIT);
-    request.headers = Cow::Borrowed(&archive.headers);
+    let headers = archive.headers.iter();
+    request.headers = headers
+        .map(|(name, value)| (name.as_str(), value))
+        .collect();
     if !archive.username.is_empty() && !archive.password.is_empty() {
         request.credentials = Some((&archive.username, &archive.password));
     }
