@@ -205,7 +205,10 @@ fn every_rule_that_did_not_pass_is_a_line() {
 fn a_failed_try_is_a_warning_with_upstream_s_fields() {
     let env = TestEnv::new();
     let check = "{command: '/bin/sh -c \"exit 2\"', name: odd, tries: 2, try_sleep: 5ms}";
-    env.apply(&manifest(&env, check), &[]);
+    assert_eq!(
+        env.apply(&manifest(&env, check), &[]).outcomes(),
+        ["failed"]
+    );
     let lines = env.ccm(&["apply", "manifest.yaml"]).stdout;
     for number in [1, 2] {
         let line = format!(
