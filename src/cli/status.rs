@@ -6,7 +6,7 @@ use super::{CliError, Verdict};
 use crate::model::resource::{Archive, File, Package, Properties, Resource, Scaffold, Service};
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
-use crate::resource::{self, Host, package, service};
+use crate::resource::{self, Host, package, scaffold, service};
 use crate::system::{Accounts, SystemClock, SystemRunner};
 
 /// Shows the current state of a resource
@@ -94,6 +94,7 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
         env: &env,
         packages: &package::Shared::default(),
         services: &service::Memory::default(),
+        scaffolds: &scaffold::Sources::default(),
     };
     let provider = resource::select_provider(&resource, host).map_err(|err| err.to_string())?;
     resource::inspect(&resource, &provider, host).map_err(|err| err.to_string())

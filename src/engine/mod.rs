@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
-use crate::resource::{Host, package, service};
+use crate::resource::{Host, package, scaffold, service};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
 use crate::template::expr::Cache;
@@ -122,6 +122,7 @@ pub struct Engine<'a> {
     programs: Cache,
     packages: package::Shared,
     services: service::Memory,
+    scaffolds: scaffold::Sources,
     sink: RefCell<&'a mut dyn Sink>,
 }
 
@@ -134,6 +135,7 @@ impl<'a> Engine<'a> {
             programs: Cache::default(),
             packages: package::Shared::default(),
             services: service::Memory::default(),
+            scaffolds: scaffold::Sources::default(),
             sink: RefCell::new(sink),
         }
     }
@@ -151,6 +153,7 @@ impl<'a> Engine<'a> {
             env: &scope.env,
             packages: &self.packages,
             services: &self.services,
+            scaffolds: &self.scaffolds,
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Host<'a> {
     pub packages: &'a package::Shared,
     /// What the services of this run share.
     pub services: &'a service::Memory,
+    /// What the scaffolds of this run share.
+    pub scaffolds: &'a scaffold::Sources,
 }
 
 /// How a type is done on this platform.
