@@ -13,7 +13,7 @@ use crate::model::resource::{Invalid, Phase, Properties, Resource};
 use crate::model::secret::REDACTED;
 use crate::model::state::State;
 use crate::model::text::go_duration;
-use crate::resource::{self, Provider, ProviderError, ResourceError};
+use crate::resource::{self, Progress, Provider, ProviderError, ResourceError};
 use crate::template::expr::ExprError;
 use crate::template::resolve::{self, ResolveError};
 
@@ -151,8 +151,14 @@ impl Engine<'_> {
         plan: &resource::Plan,
     ) -> Result<State, ResourceError> {
         let host = self.host(scope);
-        let output = |line: &str| self.say(scope, Line::new(Level::Info, line));
-        let mut done = resource::change(resource, provider, state, plan, host, &output)?;
+        let label = resource.label();
+        let tell = |progress: Progress<'_>| match progress {
+            Progress::Line(line) => self.say(scope, Line::new(Level::Info, line)),
+            Progress::Received { bytes, of } => {
+                self.sink.borrow_mut().received(&label, bytes, of);
+            }
+        };
+        let mut done = resource::change(resource, provider, state, plan, host, &tell)?;
         let result = resource::verify(resource, provider, &mut done, host);
         for text in done.complaint.iter().chain(&done.warning) {
             let line = Line::new(Level::Warn, text).with("resource", resource.label());

@@ -66,6 +66,10 @@ pub trait Sink {
 
     /// Takes what a resource changes, or would change, as a unified diff.
     fn diff(&mut self, text: &str);
+
+    /// Takes how far the download of a resource is; its event tells the end. Of interest only to
+    /// who watches.
+    fn received(&mut self, _resource: &str, _bytes: u64, _of: Option<u64>) {}
 }
 
 /// How a run is meant.

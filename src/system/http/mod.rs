@@ -16,6 +16,7 @@ mod hop;
 mod trust;
 
 use std::error::Error;
+use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -59,6 +60,18 @@ pub struct Request<'a> {
     pub trust: Trust<'a>,
     /// The way to the server, instead of the one the environment names.
     pub proxy: Option<&'a str>,
+    /// Who is told how far a body is.
+    pub watch: Option<Watch<'a>>,
+}
+
+/// Told how many bytes of a body are here, and of how many if the server said so.
+#[derive(Clone, Copy)]
+pub struct Watch<'a>(pub &'a dyn Fn(u64, Option<u64>));
+
+impl fmt::Debug for Watch<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Watch")
+    }
 }
 
 impl<'a> Request<'a> {
@@ -76,6 +89,7 @@ impl<'a> Request<'a> {
             follows_redirects: true,
             trust: Trust::default(),
             proxy: None,
+            watch: None,
         }
     }
 }
@@ -308,15 +322,22 @@ impl<'a> Transfer<'a> {
         let limit = self.request.size_limit;
         let validators = Validators::of(response.headers());
         let is_encoded = is_decoded(&response, hop);
-        let announced = response.content_length().unwrap_or_default();
-        if announced > limit && !is_encoded {
+        let announced = response.content_length();
+        if announced.is_some_and(|length| length > limit) && !is_encoded {
             return Err(HttpError::Body(body::too_large(limit)));
         }
         let mut body = Body::new(into, limit, is_encoded);
+        let mut here = 0_u64;
         let failed = |err: io::Error| HttpError::Body(Cause::from(err).to_string());
         loop {
             match runtime.block_on(response.chunk()) {
-                Ok(Some(chunk)) => body.write_all(&chunk).map_err(failed)?,
+                Ok(Some(chunk)) => {
+                    body.write_all(&chunk).map_err(failed)?;
+                    here = here.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
+                    if let Some(Watch(tell)) = self.request.watch {
+                        tell(here, announced);
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => return Err(HttpError::Body(self.reason(&error))),
             }
