@@ -265,6 +265,32 @@ ccm:
 }
 
 #[test]
+fn rules_include_files_beside_the_manifest() {
+    let env = TestEnv::new();
+    env.write("rules/a.yaml", "file: {/etc/passwd: {exists: true}}");
+    env.write(
+        "rules/b.yaml",
+        "gossfile: {../c.json: {}}\nuser: {'{{ Data.user }}': {exists: true}}",
+    );
+    env.write("c.json", r#"{"file": {"/no/such": {"exists": false}}}"#);
+    env.write(
+        "manifest.yaml",
+        "\
+data: {user: root}
+ccm:
+  resources:
+    - exec:
+        - /bin/true:
+            health_checks: [{goss_rules: {gossfile: {rules/*.yaml: {}}}}]
+",
+    );
+    let outcome = env.ccm(&["apply", "manifest.yaml", "--json"]).json();
+    let result = &outcome["events"][0]["health_check"][0];
+    assert_eq!(result["status"], 0, "{result}");
+    assert!(result["Output"].as_str().unwrap().starts_with("Count: 3, "));
+}
+
+#[test]
 fn a_check_that_cannot_be_carried_out_is_unknown_and_the_run_goes_on() {
     let env = TestEnv::new();
     for (check, reason) in [
@@ -277,6 +303,10 @@ fn a_check_that_cannot_be_carried_out_is_unknown_and_the_run_goes_on() {
             "unknown goss type \"fille\", did you mean \"file\"?",
         ),
         ("goss_rules: {}", "found 0 tests, source: goss_rules"),
+        (
+            "goss_rules: {gossfile: {/no/such.yaml: {}}}",
+            "no matched files were found: \"/no/such.yaml\"",
+        ),
         (
             "command: /no/such/plugin",
             "fork/exec /no/such/plugin: no such file or directory",

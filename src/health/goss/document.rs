@@ -39,6 +39,14 @@ pub enum RuleError {
         setting: String,
         wanted: &'static str,
     },
+    #[error("no matched files were found: {0:?}")]
+    NoFile(String),
+    #[error("could not read goss file {file}: {reason}")]
+    File { file: String, reason: String },
+    #[error("max depth of {0} reached, possibly due to dependency loop in goss file")]
+    TooDeep(usize),
+    #[error("more than {0} goss files are included")]
+    TooManyFiles(usize),
 }
 
 /// One thing, and what is expected of it.
@@ -74,8 +82,6 @@ pub(super) fn read(rules: &Value) -> Result<Vec<Entry>, RuleError> {
             .as_map()
             .ok_or(RuleError::NotIds(family.key, things.kind()))?;
         for (id, attributes) in things {
-            let no_attributes = || RuleError::NoAttributes(family.name, id.as_ref().into());
-            let attributes = attributes.as_map().ok_or_else(no_attributes)?;
             entries.push(Entry::read(family, id, attributes)?);
         }
     }
@@ -86,7 +92,7 @@ fn family(key: &str) -> Result<&'static Family, RuleError> {
     if let Some(family) = FAMILIES.iter().find(|family| family.key == key) {
         return Ok(family);
     }
-    if matches!(key, "gossfile" | "registry") {
+    if key == "registry" {
         return Err(RuleError::Unsupported(key.to_owned()));
     }
     let known = FAMILIES.map(|family| family.key);
@@ -95,7 +101,11 @@ fn family(key: &str) -> Result<&'static Family, RuleError> {
 }
 
 impl Entry {
-    fn read(family: &'static Family, id: &str, attributes: &Map) -> Result<Self, RuleError> {
+    /// Reads what a document says of one thing.
+    pub fn read(family: &'static Family, id: &str, attributes: &Value) -> Result<Self, RuleError> {
+        let attributes = attributes
+            .as_map()
+            .ok_or_else(|| RuleError::NoAttributes(family.name, id.to_owned()))?;
         let mut settings = Map::new();
         for (name, value) in attributes {
             if family.expects(name) {
@@ -250,8 +260,8 @@ mod tests {
                 "unknown goss type \"files\", did you mean \"file\"?",
             ),
             (
-                r#"{"gossfile": {"a.yaml": {}}}"#,
-                "goss type \"gossfile\" is not supported",
+                r#"{"registry": {"a": {}}}"#,
+                "goss type \"registry\" is not supported",
             ),
             (
                 r#"{"file": ["/x"]}"#,

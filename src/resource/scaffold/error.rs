@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::glob::BadPattern;
 use crate::model::text::{SplitError, quote};
+use crate::system::files::BadPattern;
 use crate::system::{FileError, HttpError, UnpackError};
 use crate::template::engines::RenderError;
 

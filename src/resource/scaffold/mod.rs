@@ -12,7 +12,6 @@
 
 mod compare;
 mod error;
-mod glob;
 mod place;
 mod post;
 mod render;
@@ -26,7 +25,6 @@ use std::path::{Path, PathBuf};
 
 pub use compare::{Item, Survey, Verdict, survey};
 pub use error::ScaffoldError;
-pub use glob::BadPattern;
 pub use place::write;
 pub use post::Posts;
 pub use render::{Job, Rendered, RenderedFile, Variables, render};

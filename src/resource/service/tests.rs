@@ -415,7 +415,7 @@ impl Step {
         if self.noop || plan.is_empty() {
             return Ok((plan.message, state));
         }
-        let quiet = |_: &str| {};
+        let quiet = |_: room::Progress<'_>| {};
         let mut done = room::change(&resource, &provider, &state, &plan, host, &quiet)?;
         let state = room::verify(&resource, &provider, &mut done, host)?;
         Ok((plan.message, state))

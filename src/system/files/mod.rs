@@ -7,7 +7,8 @@
 //! Directories on the way are followed as the author wrote them.
 //!
 //! Read next: `store` writes, `look` reads, `tree` writes much below one directory, `directory`,
-//! `private` and `remove` do what they are called, `note` keeps a few bytes with a file.
+//! `private` and `remove` do what they are called, `glob` finds files by pattern, `note` keeps a few
+//! bytes with a file.
 //! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
 //! they are promised to users.
 
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 use super::Cause;
 
 mod directory;
+mod glob;
 mod look;
 mod note;
 mod private;
@@ -32,6 +34,7 @@ mod tests;
 mod tree;
 
 pub use directory::{create_directory, create_private_dir};
+pub use glob::{BadPattern, Glob, GlobError, expand};
 pub use look::{
     FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_to_string, sha256,
 };
