@@ -265,6 +265,30 @@ ccm:
 }
 
 #[test]
+fn what_a_plugin_measured_is_a_line_for_who_looks_closely() {
+    let env = TestEnv::new();
+    let plugin = "#!/bin/sh\necho \"fine | 'load 1'=0.5;2;4;0 free=12%;20:;10:\"\n";
+    let script = env.write("plugin", plugin);
+    let check = format!("command: /bin/sh {script}");
+    let applied = env.apply(&manifest(&env, &check), &[]);
+    let result = &applied.event(0)["health_check"][0];
+    assert_eq!(
+        result["Output"],
+        "fine | 'load 1'=0.5;2;4;0 free=12%;20:;10:"
+    );
+    let quiet = env.ccm(&["apply", "manifest.yaml"]);
+    assert!(!quiet.stdout.contains("perfdata="), "{quiet:?}");
+    let close = env.ccm(&["apply", "manifest.yaml", "--debug"]);
+    let line = close.stdout.lines().find(|line| line.contains("perfdata="));
+    let line = line.unwrap_or_else(|| panic!("{close:?}"));
+    assert!(
+        line.contains("DEBUG Health check measured type=file"),
+        "{line}"
+    );
+    assert!(line.ends_with("perfdata=load 1=0.5 free=12%"), "{line}");
+}
+
+#[test]
 fn rules_include_files_beside_the_manifest() {
     let env = TestEnv::new();
     env.write("rules/a.yaml", "file: {/etc/passwd: {exists: true}}");

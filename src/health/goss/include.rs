@@ -144,7 +144,8 @@ mod tests {
     use crate::template::Env;
     use crate::template::expr::Cache;
 
-    /// Gathers the rules of a file that lies with others in one directory.
+    /// Gathers rules whose files lie in one directory.
+    #[expect(clippy::disallowed_methods, reason = "a test's own files")]
     fn gathered(files: &[(&str, &str)], rules: &str) -> Result<String, String> {
         let room = tempfile::tempdir().unwrap();
         for (name, text) in files {
