@@ -1,7 +1,10 @@
 //! What a person sees: status lines on standard output, the system log on standard error.
-//! Colour only on a terminal that wants it. How a line is written is the agent's `log`.
+//! Colour only on a terminal that wants it; bars of progress only on one that is watched. How a
+//! line is written is the agent's `log`.
 
 use std::io::{IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::agent::log::{system_line, user_line};
 use crate::engine::{Level, Line, Sink, status_line};
@@ -25,12 +28,16 @@ pub(super) struct Console {
     system_level: Level,
     target: Target,
     colour: bool,
+    /// A person sees both streams on one screen.
+    is_watched: bool,
+    /// How far a download is; gone with the next line.
+    bar: Option<ProgressBar>,
 }
 
 impl Console {
     pub(super) fn new(debug: bool, info: bool) -> Self {
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-            || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || dumb;
         Self {
             user_level: if debug { Level::Debug } else { Level::Info },
             system_level: match (debug, info) {
@@ -40,6 +47,8 @@ impl Console {
             },
             target: Target::Stdout,
             colour: !plain && std::io::stdout().is_terminal(),
+            is_watched: !dumb && std::io::stdout().is_terminal() && std::io::stderr().is_terminal(),
+            bar: None,
         }
     }
 
@@ -74,6 +83,12 @@ impl Console {
         }
     }
 
+    fn clear_bar(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
     /// Writes to the system log.
     pub(super) fn log(&self, line: &Line) {
         if line.level >= self.system_level {
@@ -104,14 +119,41 @@ impl Sink for Console {
     }
 
     fn line(&mut self, line: &Line) {
+        self.clear_bar();
         if line.level >= self.user_level {
             self.put(&user_line(line, self.colour));
         }
     }
 
+    fn received(&mut self, resource: &str, bytes: u64, of: Option<u64>) {
+        if !self.is_watched || self.target != Target::Stdout {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| progress_bar(resource, of));
+        bar.set_position(bytes);
+    }
+
     fn diff(&mut self, text: &str) {
+        self.clear_bar();
         self.put(&paint_diff(text, self.colour));
     }
+}
+
+/// Returns a bar for a download, on standard error.
+fn progress_bar(resource: &str, of: Option<u64>) -> ProgressBar {
+    let (bar, template) = match of {
+        Some(length) => (
+            ProgressBar::new(length),
+            "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+        ),
+        None => (
+            ProgressBar::no_length(),
+            "{msg} {spinner} {bytes} {bytes_per_sec}",
+        ),
+    };
+    let style = ProgressStyle::with_template(template);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_message(resource.to_owned())
 }
 
 fn report_text(title: &str, summary: &Summary, kind: Report) -> String {

@@ -12,7 +12,8 @@ use crate::model::health::HealthCheck;
 use crate::model::resource::{Invalid, Phase, Properties, Resource};
 use crate::model::secret::REDACTED;
 use crate::model::state::State;
-use crate::resource::{self, Provider, ProviderError, ResourceError};
+use crate::model::text::go_duration;
+use crate::resource::{self, Progress, Provider, ProviderError, ResourceError};
 use crate::system::FileError;
 use crate::template::expr::ExprError;
 use crate::template::resolve::{self, ResolveError};
@@ -166,8 +167,14 @@ impl Engine<'_> {
         plan: &resource::Plan,
     ) -> Result<State, ResourceError> {
         let host = self.host(scope);
-        let output = |line: &str| self.say(scope, Line::new(Level::Info, line));
-        let mut done = resource::change(resource, provider, state, plan, host, &output)?;
+        let label = resource.label();
+        let tell = |progress: Progress<'_>| match progress {
+            Progress::Line(line) => self.say(scope, Line::new(Level::Info, line)),
+            Progress::Received { bytes, of } => {
+                self.sink.borrow_mut().received(&label, bytes, of);
+            }
+        };
+        let mut done = resource::change(resource, provider, state, plan, host, &tell)?;
         let result = resource::verify(resource, provider, &mut done, host);
         for text in done.complaint.iter().chain(&done.warning) {
             let line = Line::new(Level::Warn, text).with("resource", resource.label());
@@ -211,7 +218,6 @@ impl Engine<'_> {
             accounts: &self.machine.accounts,
             env: &scope.env,
             programs: &self.programs,
-            http: None,
         };
         let line = |level, text: &str, format| {
             Line::new(level, text)
@@ -234,8 +240,9 @@ impl Engine<'_> {
                 self.say(scope, line(level, &text, "goss"));
             }
             Note::FailedTry(failed) => {
-                let line = line(Level::Error, "Health check failed", failed.format)
+                let line = line(Level::Warn, "Health check failed", failed.format)
                     .with("try", failed.number)
+                    .with("sleep", go_duration(failed.pause))
                     .with("status", failed.status);
                 self.say(scope, line);
             }

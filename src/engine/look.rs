@@ -6,7 +6,7 @@ use crate::model::resource::{
     Archive, File, Invalid, Package, Properties, Resource, Scaffold, Service,
 };
 use crate::model::state::State;
-use crate::resource::{self, Host, ProviderError, ResourceError, package, service};
+use crate::resource::{self, Host, ProviderError, ResourceError, package, scaffold, service};
 
 /// Why a state can't be told.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +58,7 @@ pub fn look(resource: &Resource, scope: &Scope, machine: &Machine<'_>) -> Result
         env: &scope.env,
         packages: &package::Shared::default(),
         services: &service::Memory::default(),
+        scaffolds: &scaffold::Sources::default(),
     };
     let provider = resource::select_provider(resource, host)?;
     Ok(resource::inspect(resource, &provider, host)?)

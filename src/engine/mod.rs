@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
-use crate::resource::{Host, package, service};
+use crate::resource::{Host, package, scaffold, service};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
 use crate::template::expr::Cache;
@@ -40,6 +40,10 @@ pub trait Sink {
 
     /// Takes what a resource changes, or would change, as a unified diff.
     fn diff(&mut self, text: &str);
+
+    /// Takes how far the download of a resource is; its event tells the end. Of interest only to
+    /// who watches.
+    fn received(&mut self, _resource: &str, _bytes: u64, _of: Option<u64>) {}
 }
 
 /// How a run is meant.
@@ -101,6 +105,7 @@ pub struct Engine<'a> {
     owed: RefCell<Owed>,
     /// Gives the reason to begin no further resource, once there is one.
     stop: Option<&'a dyn Fn() -> Option<String>>,
+    scaffolds: scaffold::Sources,
     sink: RefCell<&'a mut dyn Sink>,
 }
 
@@ -116,6 +121,7 @@ impl<'a> Engine<'a> {
             subscribers: Subscribers::default(),
             owed: RefCell::default(),
             stop: None,
+            scaffolds: scaffold::Sources::default(),
             sink: RefCell::new(sink),
         }
     }
@@ -147,6 +153,7 @@ impl<'a> Engine<'a> {
             env: &scope.env,
             packages: &self.packages,
             services: &self.services,
+            scaffolds: &self.scaffolds,
         }
     }
 

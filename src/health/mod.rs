@@ -18,7 +18,7 @@ use crate::system::{Accounts, Clock, RunError, Runner};
 use crate::template::Env;
 use crate::template::expr::{Cache, ExprError};
 
-pub use goss::{Fetch, Finding, HttpRequest, HttpResponse, Outcome, RuleError};
+pub use goss::{Finding, Outcome, RuleError};
 pub use nagios::Datum;
 
 /// Why a check could not be carried out.
@@ -43,8 +43,6 @@ pub enum ProbeError {
     NoTests,
     #[error("goss rules timed out after {}", go_duration(*.0))]
     TimedOut(Duration),
-    #[error("http checks are not available here")]
-    NoHttp,
 }
 
 /// The parts of the machine that probes look at, and what templates in rules see.
@@ -55,8 +53,6 @@ pub struct Probes<'a> {
     pub accounts: &'a Accounts,
     pub env: &'a Env,
     pub programs: &'a Cache,
-    /// Sends the requests of `http` rules; without it such rules make a check UNKNOWN.
-    pub http: Option<&'a Fetch<'a>>,
 }
 
 /// What a caller is told while a check runs.
@@ -73,6 +69,8 @@ pub enum Note<'a> {
 pub struct FailedTry {
     pub format: &'static str,
     pub number: i64,
+    /// The wait before the next try, if there is one.
+    pub pause: Duration,
     pub status: HealthStatus,
 }
 
@@ -149,6 +147,7 @@ impl Probes<'_> {
                     Format::Nagios => "nagios",
                 },
                 number: *number,
+                pause,
                 status: verdict.status,
             }));
             if *number >= check.tries {
@@ -193,7 +192,6 @@ mod tests {
                 accounts: &self.accounts,
                 env: &self.env,
                 programs: &self.programs,
-                http: None,
             };
             let mut failed = 0;
             let report = probes.probe(check, &mut |note| {
@@ -296,10 +294,6 @@ mod tests {
             (quoted, "Unterminated single-quoted string"),
             (rules("null"), "check rules not specified"),
             (rules("{}"), "found 0 tests, source: goss_rules"),
-            (
-                rules(r#"{"http": {"http://localhost": {"status": 200}}}"#),
-                "http checks are not available here",
-            ),
             (
                 rules(r#"{"file": {"/x": {"exist": true}}}"#),
                 "invalid Attribute for File:/x: exist",

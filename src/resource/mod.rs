@@ -34,6 +34,8 @@ pub struct Host<'a> {
     pub packages: &'a package::Shared,
     /// What the services of this run share.
     pub services: &'a service::Memory,
+    /// What the scaffolds of this run share.
+    pub scaffolds: &'a scaffold::Sources,
 }
 
 /// How a type is done on this platform.
@@ -155,6 +157,15 @@ pub enum Action {
     Service(service::Action),
 }
 
+/// What a change tells while it is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress<'a> {
+    /// A command printed a line.
+    Line(&'a str),
+    /// So many bytes of a download are here, of so many if that is known.
+    Received { bytes: u64, of: Option<u64> },
+}
+
 /// What a change left behind that a later inspection can't see.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Done {
@@ -243,14 +254,14 @@ pub fn plan(
     }
 }
 
-/// Carries a plan out. Lines that a command prints go to `output`.
+/// Carries a plan out and tells how it goes.
 pub fn change(
     resource: &Resource,
     provider: &Provider,
     state: &State,
     plan: &Plan,
     host: Host<'_>,
-    output: &dyn Fn(&str),
+    tell: &dyn Fn(Progress<'_>),
 ) -> Result<Done, ResourceError> {
     let mut done = Done::default();
     // Whatever runs commands may install packages.
@@ -260,13 +271,14 @@ pub fn change(
     for action in &plan.actions {
         match (action, &resource.properties, provider) {
             (Action::Archive(action), Properties::Archive(archive), _) => {
-                archive::change(resource, archive, *action, host)?;
+                archive::change(resource, archive, *action, host, tell)?;
             }
             (Action::File(action), Properties::File(file), _) => {
                 file::change(resource, file, state, action, host)?;
             }
             (Action::Run, Properties::Exec(exec), Provider::Exec(provider)) => {
-                done = exec::run(resource, exec, *provider, host, output)?;
+                let output = |line: &str| tell(Progress::Line(line));
+                done = exec::run(resource, exec, *provider, host, &output)?;
             }
             (
                 Action::Package(action),

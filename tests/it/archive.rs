@@ -2,6 +2,7 @@
 //! archives that mean harm.
 
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+use std::process::{Command, Stdio};
 
 use ccm::system::Digest;
 
@@ -514,4 +515,51 @@ fn the_status_of_an_archive_needs_no_url() {
     assert_eq!(state["archive_exists"], true);
     let state = env.ccm(&["status", "archive", "gone.tgz", "--json"]).json();
     assert_eq!(state["archive_exists"], serde_json::Value::Null);
+}
+
+/// Runs a shell line on a terminal of its own and returns what it showed.
+fn on_a_terminal(env: &TestEnv, line: &str) -> String {
+    let output = Command::new("script")
+        .args(["-qec", &format!("stty cols 120; {line}"), "/dev/null"])
+        .current_dir(env.root())
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_download_is_watched_on_a_terminal_and_nowhere_else() {
+    let env = TestEnv::new();
+    let length = 300 * 1024;
+    let server = Server::serving(vec![b'x'; length]);
+    let program = env!("CARGO_BIN_EXE_ccm");
+    let line = |name: &str| {
+        let url = server.url("/a.tgz");
+        format!("{program} ensure archive {name} {url}")
+    };
+
+    let shown = on_a_terminal(&env, &line("a.tgz"));
+    let (before, _) = shown.split_once("/300.00 KiB").expect(&shown);
+    assert!(before.contains(&format!("archive#{}", env.at("a.tgz"))));
+    // What is left is the line of the event, on a screen without the bar.
+    let last = shown.rsplit("\x1b[2K").next().unwrap();
+    assert!(last.contains("changed"), "{shown:?}");
+    assert!(!last.contains("KiB"), "{shown:?}");
+
+    for (name, ending) in [
+        ("b.tgz", " --json"),
+        ("c.tgz", " | cat"),
+        ("d.tgz", " 2>&1 | cat"),
+        ("e.tgz", " 2>/dev/null"),
+    ] {
+        let shown = on_a_terminal(&env, &(line(name) + ending));
+        assert!(!shown.contains("KiB"), "{ending} {shown:?}");
+        let found = env.path(name).metadata().unwrap();
+        assert_eq!(usize::try_from(found.len()).unwrap(), length);
+    }
 }

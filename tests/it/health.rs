@@ -1,6 +1,8 @@
 //! Health checks: every document of `tests/data/goss` on this very machine, and checks in manifests
 //! from file to event.
 
+mod web;
+
 use std::collections::BTreeMap;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -84,7 +86,6 @@ fn examine(rules: &Value) -> (HealthStatus, BTreeMap<&'static str, i64>, String)
         accounts: &Accounts::default(),
         env: &env,
         programs: &Cache::default(),
-        http: None,
     };
     let check = HealthCheck {
         goss_rules: Some(rules.clone()),
@@ -197,8 +198,25 @@ fn every_rule_that_did_not_pass_is_a_line() {
         "{lines}"
     );
     assert!(has("File: /no/such: mode: skipped"), "{lines}");
-    assert!(has("Health check failed"), "{lines}");
     assert!(!lines.contains("File: /: exists"), "{lines}");
+}
+
+#[test]
+fn a_failed_try_is_a_warning_with_upstream_s_fields() {
+    let env = TestEnv::new();
+    let check = "{command: '/bin/sh -c \"exit 2\"', name: odd, tries: 2, try_sleep: 5ms}";
+    assert_eq!(
+        env.apply(&manifest(&env, check), &[]).outcomes(),
+        ["failed"]
+    );
+    let lines = env.ccm(&["apply", "manifest.yaml"]).stdout;
+    for number in [1, 2] {
+        let line = format!(
+            "WARN  Health check failed type=file name=$DIR/managed format=nagios check=odd \
+             try={number} sleep=5ms status=CRITICAL"
+        );
+        assert!(lines.contains(&line), "{lines}");
+    }
 }
 
 #[test]
@@ -247,6 +265,56 @@ ccm:
 }
 
 #[test]
+fn what_a_plugin_measured_is_a_line_for_who_looks_closely() {
+    let env = TestEnv::new();
+    let plugin = "#!/bin/sh\necho \"fine | 'load 1'=0.5;2;4;0 free=12%;20:;10:\"\n";
+    let script = env.write("plugin", plugin);
+    let check = format!("command: /bin/sh {script}");
+    let applied = env.apply(&manifest(&env, &check), &[]);
+    let result = &applied.event(0)["health_check"][0];
+    assert_eq!(
+        result["Output"],
+        "fine | 'load 1'=0.5;2;4;0 free=12%;20:;10:"
+    );
+    let quiet = env.ccm(&["apply", "manifest.yaml"]);
+    assert!(!quiet.stdout.contains("perfdata="), "{quiet:?}");
+    let close = env.ccm(&["apply", "manifest.yaml", "--debug"]);
+    let line = close.stdout.lines().find(|line| line.contains("perfdata="));
+    let line = line.unwrap_or_else(|| panic!("{close:?}"));
+    assert!(
+        line.contains("DEBUG Health check measured type=file"),
+        "{line}"
+    );
+    assert!(line.ends_with("perfdata=load 1=0.5 free=12%"), "{line}");
+}
+
+#[test]
+fn rules_include_files_beside_the_manifest() {
+    let env = TestEnv::new();
+    env.write("rules/a.yaml", "file: {/etc/passwd: {exists: true}}");
+    env.write(
+        "rules/b.yaml",
+        "gossfile: {../c.json: {}}\nuser: {'{{ Data.user }}': {exists: true}}",
+    );
+    env.write("c.json", r#"{"file": {"/no/such": {"exists": false}}}"#);
+    env.write(
+        "manifest.yaml",
+        "\
+data: {user: root}
+ccm:
+  resources:
+    - exec:
+        - /bin/true:
+            health_checks: [{goss_rules: {gossfile: {rules/*.yaml: {}}}}]
+",
+    );
+    let outcome = env.ccm(&["apply", "manifest.yaml", "--json"]).json();
+    let result = &outcome["events"][0]["health_check"][0];
+    assert_eq!(result["status"], 0, "{result}");
+    assert!(result["Output"].as_str().unwrap().starts_with("Count: 3, "));
+}
+
+#[test]
 fn a_check_that_cannot_be_carried_out_is_unknown_and_the_run_goes_on() {
     let env = TestEnv::new();
     for (check, reason) in [
@@ -260,8 +328,8 @@ fn a_check_that_cannot_be_carried_out_is_unknown_and_the_run_goes_on() {
         ),
         ("goss_rules: {}", "found 0 tests, source: goss_rules"),
         (
-            "goss_rules: {http: {'http://127.0.0.1/': {status: 200}}}",
-            "http checks are not available here",
+            "goss_rules: {gossfile: {/no/such.yaml: {}}}",
+            "no matched files were found: \"/no/such.yaml\"",
         ),
         (
             "command: /no/such/plugin",

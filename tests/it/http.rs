@@ -1,10 +1,11 @@
 //! The HTTP client against servers that behave, misbehave and lie.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
 use ccm::model::secret::Secret;
-use ccm::system::http::{self, Reply, Request, Validators};
+use ccm::system::http::{self, Head, Reply, Request, Validators, Watch};
 use ccm::system::{Digest, FixedClock, SystemClock};
 
 use crate::support::http::{Answer, Server};
@@ -103,8 +104,8 @@ fn credentials_and_headers_are_not_sent_to_another_server() {
     });
     let url = server.url("ann:pw@/same");
     let mut request = request(&url);
-    let headers = request.headers.to_mut();
-    headers.insert("X-Token".into(), Secret::new("t"));
+    let token = Secret::new("t");
+    request.headers.push(("X-Token", &token));
     assert_eq!(body(&request), Ok("other".into()));
     for ask in server.asks() {
         assert_eq!(
@@ -134,8 +135,8 @@ fn credentials_are_given_in_the_url_or_beside_it_and_a_header_beats_both() {
     request.credentials = Some(("bob", &password));
     body(&request).unwrap();
     assert_eq!(last(), "Basic Ym9iOmElYg=="); // bob:a%b
-    let headers = request.headers.to_mut();
-    headers.insert("Authorization".into(), Secret::new("Bearer x"));
+    let bearer = Secret::new("Bearer x");
+    request.headers.push(("Authorization", &bearer));
     body(&request).unwrap();
     assert_eq!(last(), "Bearer x");
 }
@@ -249,7 +250,7 @@ fn a_server_is_believed_if_the_authority_is() {
     let server = Server::start_tls(&ca_file, |_| Answer::ok("secret"));
     let url = server.url("/x");
     let mut request = request(&url);
-    request.ca_file = Some(&ca_file);
+    request.trust.ca_file = Some(&ca_file);
     assert_eq!(body(&request), Ok("secret".into()));
 }
 
@@ -263,7 +264,7 @@ fn a_server_that_a_stranger_signed_for_is_refused_at_once() {
     let other = env.path("other.pem");
     let url = server.url("/x");
     let mut request = request(&url);
-    request.ca_file = Some(&other);
+    request.trust.ca_file = Some(&other);
     let clock = FixedClock::new(chrono::DateTime::UNIX_EPOCH);
     let error = http::get(&request, &clock, &mut Vec::new()).unwrap_err();
     assert!(
@@ -281,7 +282,7 @@ fn authorities_that_cannot_be_read_are_named() {
     for (file, reason) in [("ca.pem", "ca.pem has none"), ("gone.pem", "no such file")] {
         let file = env.path(file);
         let mut request = request("https://127.0.0.1:1/x");
-        request.ca_file = Some(Path::new(&file));
+        request.trust.ca_file = Some(Path::new(&file));
         let error = body(&request).unwrap_err();
         assert!(
             error.starts_with("could not use CA certificates: "),
@@ -300,11 +301,116 @@ fn a_redirect_from_https_to_http_is_refused() {
     let server = Server::start_tls(&ca_file, move |_| Answer::redirect(to.clone()));
     let url = server.url("/x");
     let mut request = request(&url);
-    request.ca_file = Some(&ca_file);
+    request.trust.ca_file = Some(&ca_file);
     let error = body(&request).unwrap_err();
     assert!(
         error.ends_with("refusing redirect from https to http://127.0.0.1"),
         "{error}"
     );
     assert_eq!(plain.asks().len(), 0);
+}
+
+/// Returns how an answer begins and its body, or why there is none.
+fn ask(request: &Request<'_>) -> Result<(Head, String), String> {
+    let mut body = Vec::new();
+    let head =
+        http::fetch(request, &SystemClock, Some(&mut body)).map_err(|err| err.to_string())?;
+    Ok((head, String::from_utf8(body).unwrap()))
+}
+
+#[test]
+fn who_only_asks_gets_any_answer() {
+    for (status, code) in [("200 OK", 200), ("404 Not Found", 404), ("503 Busy", 503)] {
+        let server = Server::start(move |_| Answer::new(status, "said").with("X-A", "1"));
+        let (head, body) = ask(&request(&server.url("/x"))).unwrap();
+        assert_eq!((head.status, body.as_str()), (code, "said"));
+        assert!(head.headers.contains(&("x-a".into(), "1".into())));
+    }
+}
+
+#[test]
+fn who_only_asks_does_not_ask_again() {
+    let server = Server::serving("");
+    let url = server.url("/x");
+    drop(server);
+    let clock = FixedClock::new(chrono::DateTime::UNIX_EPOCH);
+    http::fetch(&request(&url), &clock, None).unwrap_err();
+    assert_eq!(clock.sleeps().len(), 0);
+}
+
+#[test]
+fn a_head_does_not_tell_how_a_body_was_compressed_that_is_no_longer() {
+    let server =
+        Server::start(|_| Answer::ok(pack::gzip(b"plain")).with("Content-Encoding", "gzip"));
+    let url = server.url("/x");
+    let has = |head: &Head, name: &str| head.headers.iter().any(|(known, _)| known == name);
+    let mut request = request(&url);
+    let (head, body) = ask(&request).unwrap();
+    assert_eq!(body, "plain");
+    assert!(!has(&head, "content-encoding") && !has(&head, "content-length"));
+    // Who asks for it gets it as it is.
+    let gzip = Secret::new("gzip");
+    request.headers.push(("Accept-Encoding", &gzip));
+    let head = http::fetch(&request, &SystemClock, None).unwrap();
+    assert!(has(&head, "content-encoding") && has(&head, "content-length"));
+}
+
+#[test]
+fn a_body_is_sent_on_only_to_its_own_host_and_only_when_asked_for_again() {
+    let other = Server::serving("other");
+    let elsewhere = other.url("/there");
+    let server = Server::start(move |ask| match ask.path.as_str() {
+        "/again" => Answer::new("307 Temporary Redirect", "").with("Location", "/end"),
+        "/see" => Answer::new("303 See Other", "").with("Location", "/end"),
+        "/away" => Answer::new("308 Permanent Redirect", "").with("Location", elsewhere.clone()),
+        _ => Answer::ok(format!("{} {}", ask.method, ask.body)),
+    });
+    let post = |path: &str| {
+        let url = server.url(path);
+        let mut request = request(&url);
+        (request.method, request.body) = ("POST", b"data");
+        ask(&request).map(|(_, body)| body)
+    };
+    assert_eq!(post("/again"), Ok("POST data".into()));
+    assert_eq!(post("/see"), Ok("GET ".into()));
+    let refused = format!(
+        "failed to perform HTTP request: Post \"{}\": refusing to send the body on to 127.0.0.1",
+        server.url("/away")
+    );
+    assert_eq!(post("/away"), Err(refused));
+    assert_eq!(other.asks().len(), 0);
+}
+
+#[test]
+fn our_certificate_is_shown_to_the_host_of_the_url_and_to_no_other() {
+    let env = TestEnv::new();
+    let members = Server::start_mutual_tls(env.root(), |_| Answer::ok("for members"));
+    let to = members.url("/x");
+    let server = Server::start_tls(&env.path("other.pem"), move |_| {
+        Answer::redirect(to.clone())
+    });
+    let (certificate, key) = (env.path("client.pem"), env.path("client.key"));
+    let told = |url: &str| {
+        let mut request = request(url);
+        request.trust.believes_anyone = true;
+        request.trust.identity = Some((&certificate, &key));
+        ask(&request).map(|(_, body)| body)
+    };
+    assert_eq!(told(&members.url("/x")), Ok("for members".into()));
+    assert!(told(&server.url("/x")).is_err());
+    assert_eq!(members.asks().len(), 1);
+}
+
+#[test]
+fn who_watches_is_told_how_far_a_body_is() {
+    let server = Server::serving("body ".repeat(50_000));
+    let url = server.url("/x");
+    let told = RefCell::new(Vec::new());
+    let watch = |bytes, of| told.borrow_mut().push((bytes, of));
+    let mut request = request(&url);
+    request.watch = Some(Watch(&watch));
+    body(&request).unwrap();
+    let told = told.into_inner();
+    assert!(told.is_sorted());
+    assert_eq!(told.last(), Some(&(250_000, Some(250_000))));
 }

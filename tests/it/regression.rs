@@ -155,7 +155,7 @@ fn r29_a_check_is_named_after_its_program() {
     let outcome = env.ccm(&["apply", "m.yaml"]);
     assert!(
         outcome.stdout.contains(
-            "Health check failed type=exec name=/bin/true format=nagios check=false try=1 status=WARNING"
+            "Health check failed type=exec name=/bin/true format=nagios check=false try=1 sleep=1s status=WARNING"
         ),
         "{outcome:?}"
     );

@@ -3,6 +3,7 @@
 
 mod command_line;
 mod unit_files;
+mod with_package;
 
 use std::process::Stdio;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{CliError, CommonArgs, absolute};
-use crate::model::resource::{Properties, Resource, Scaffold};
+use crate::model::resource::{ArchiveKind, Properties, Resource, Scaffold};
 use crate::model::text::url_scheme;
 use crate::system::files::{self, FileKind};
 
@@ -13,7 +13,8 @@ pub(super) struct Args {
     /// The directory to render to
     name: String,
 
-    /// The directory of templates
+    /// The directory of templates, or a .zip, .tar.gz, .tgz or .tar of it, also from an http or
+    /// https URL
     source: Option<String>,
 
     /// present or absent
@@ -56,7 +57,7 @@ impl Args {
     pub(super) fn resource(self) -> Result<Resource, CliError> {
         let source = match self.source {
             Some(source) if url_scheme(&source).is_some() => source,
-            Some(source) => existing_directory(&source)?,
+            Some(source) => existing_source(&source)?,
             None => String::new(),
         };
         let scaffold = Scaffold {
@@ -90,10 +91,12 @@ fn post(step: &str) -> Result<BTreeMap<String, String>, CliError> {
     }
 }
 
-fn existing_directory(path: &str) -> Result<String, CliError> {
+/// Returns the path of a directory or archive that is there.
+fn existing_source(path: &str) -> Result<String, CliError> {
     let path = absolute(path).map_err(CliError::usage)?;
     match files::inspect(path.as_ref(), true).map_err(CliError::usage)? {
         Some(found) if found.kind == FileKind::Directory => Ok(path),
+        Some(_) if ArchiveKind::of(&path).is_some() => Ok(path),
         Some(_) => Err(CliError::usage(format!("path '{path}' is not a directory"))),
         None => Err(CliError::usage(format!("path '{path}' does not exist"))),
     }

@@ -7,6 +7,7 @@
 use super::matcher::{MISSING, Matcher};
 use super::probe::{Attribute, FAMILIES, Family, First, Setting};
 use crate::model::document::unknown_name;
+use crate::model::secret::redact_url;
 use crate::model::value::{Map, Value};
 
 /// The attributes every type has beside its own.
@@ -38,6 +39,14 @@ pub enum RuleError {
         setting: String,
         wanted: &'static str,
     },
+    #[error("no matched files were found: {0:?}")]
+    NoFile(String),
+    #[error("could not read goss file {file}: {reason}")]
+    File { file: String, reason: String },
+    #[error("max depth of {0} reached, possibly due to dependency loop in goss file")]
+    TooDeep(usize),
+    #[error("more than {0} goss files are included")]
+    TooManyFiles(usize),
 }
 
 /// One thing, and what is expected of it.
@@ -73,8 +82,6 @@ pub(super) fn read(rules: &Value) -> Result<Vec<Entry>, RuleError> {
             .as_map()
             .ok_or(RuleError::NotIds(family.key, things.kind()))?;
         for (id, attributes) in things {
-            let no_attributes = || RuleError::NoAttributes(family.name, id.as_ref().into());
-            let attributes = attributes.as_map().ok_or_else(no_attributes)?;
             entries.push(Entry::read(family, id, attributes)?);
         }
     }
@@ -85,7 +92,7 @@ fn family(key: &str) -> Result<&'static Family, RuleError> {
     if let Some(family) = FAMILIES.iter().find(|family| family.key == key) {
         return Ok(family);
     }
-    if matches!(key, "gossfile" | "registry") {
+    if key == "registry" {
         return Err(RuleError::Unsupported(key.to_owned()));
     }
     let known = FAMILIES.map(|family| family.key);
@@ -94,7 +101,11 @@ fn family(key: &str) -> Result<&'static Family, RuleError> {
 }
 
 impl Entry {
-    fn read(family: &'static Family, id: &str, attributes: &Map) -> Result<Self, RuleError> {
+    /// Reads what a document says of one thing.
+    pub fn read(family: &'static Family, id: &str, attributes: &Value) -> Result<Self, RuleError> {
+        let attributes = attributes
+            .as_map()
+            .ok_or_else(|| RuleError::NoAttributes(family.name, id.to_owned()))?;
         let mut settings = Map::new();
         for (name, value) in attributes {
             if family.expects(name) {
@@ -144,15 +155,23 @@ impl Entry {
             .filter(|text| !text.is_empty())
     }
 
-    /// Returns the type and id, with the target if that is another.
+    /// Returns the type and id, with the target if that is another. A URL shows no password.
     pub fn label(&self) -> String {
         let Self { family, id, .. } = self;
+        let shown = redact_url(id);
         match self.named_target() {
             Some(target) if target != *id && family.target != "exec" => {
-                format!("{}: {id}: {target}", family.name)
+                format!("{}: {shown}: {}", family.name, redact_url(&target))
             }
-            _ => format!("{}: {id}", family.name),
+            _ => format!("{}: {shown}", family.name),
         }
+    }
+
+    /// Tells whether anything is expected of an attribute.
+    pub fn expects(&self, attribute: &str) -> bool {
+        self.expectations
+            .iter()
+            .any(|expectation| expectation.attribute.name == attribute)
     }
 
     /// Returns a setting as it stands.
@@ -241,8 +260,8 @@ mod tests {
                 "unknown goss type \"files\", did you mean \"file\"?",
             ),
             (
-                r#"{"gossfile": {"a.yaml": {}}}"#,
-                "goss type \"gossfile\" is not supported",
+                r#"{"registry": {"a": {}}}"#,
+                "goss type \"registry\" is not supported",
             ),
             (
                 r#"{"file": ["/x"]}"#,
@@ -321,6 +340,10 @@ mod tests {
         assert_eq!(
             label(r#"{"file": {"/etc/motd": {"exists": true, "path": ""}}}"#),
             "File: /etc/motd"
+        );
+        assert_eq!(
+            label(r#"{"http": {"http://u:p@x/": {"status": 200, "url": "http://v:q@y/"}}}"#),
+            "HTTP: http://REDACTED@x/: http://REDACTED@y/"
         );
     }
 

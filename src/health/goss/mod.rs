@@ -1,7 +1,7 @@
 //! Goss rules: what should be true of a machine, written down as data, and testing whether it is.
 //!
-//! A document names things by type and id and says what each of their attributes should be. It is
-//! read by `document`, which knows the attributes of every type from the tables in `probe`. A
+//! A document names things by type and id and says what each of their attributes should be. What
+//! it includes is gathered by `include`. It is read by `document`, which knows the attributes of every type from the tables in `probe`. A
 //! probe says what an attribute is, a `matcher` whether that is what was wanted. Rules are
 //! templates: every text in them, keys included, is resolved once before they are read. What an
 //! expression yields is data and not looked at again, and goss's own template pass is not run over
@@ -10,6 +10,7 @@
 //! One failed rule makes a check CRITICAL; nothing makes it a warning.
 
 mod document;
+mod include;
 mod matcher;
 mod probe;
 
@@ -28,7 +29,6 @@ use crate::template::expand::{resolve_string, resolve_typed};
 use crate::template::expr::{Cache, ExprError};
 
 pub use document::RuleError;
-pub use probe::{Fetch, HttpRequest, HttpResponse};
 
 /// How long rules may take that set no limit: every probe has a limit of its own, but rules may
 /// be many.
@@ -70,12 +70,8 @@ pub(super) fn run(
     let rules = rules
         .filter(|rules| !rules.is_null())
         .ok_or(ProbeError::NoRules)?;
-    let rules = expand(rules, probes.env, probes.programs)?;
+    let rules = include::gather(probes, rules)?;
     let entries = document::read(&rules)?;
-    let needs_http = |entry: &Entry| entry.family.key == "http" && !entry.skip;
-    if probes.http.is_none() && entries.iter().any(needs_http) {
-        return Err(ProbeError::NoHttp);
-    }
     let limit = timeout
         .filter(|limit| !limit.is_zero())
         .unwrap_or(DEFAULT_LIMIT);

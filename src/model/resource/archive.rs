@@ -57,6 +57,23 @@ impl ArchiveKind {
             None
         }
     }
+
+    /// Returns the kind of what a URL leads to, by the name of its file.
+    pub fn of_url(url: &str) -> Option<Self> {
+        Self::of(url_file_name(url))
+    }
+}
+
+/// Returns the last part of a URL's path; empty if there is none.
+fn url_file_name(url: &str) -> &str {
+    let (_, rest) = url_scheme(url).unwrap_or(("", url));
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let path = match rest.strip_prefix("//") {
+        Some(authority) => authority.find('/').and_then(|at| authority.get(at..)),
+        None => Some(rest),
+    };
+    let path = path.unwrap_or_default().trim_end_matches('/');
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 impl fmt::Display for ArchiveKind {
@@ -117,20 +134,10 @@ impl Archive {
         if self.url.contains(|c: char| c.is_control() || c == ' ') {
             return invalid("invalid url: it holds a space or control character");
         }
-        let Some((_, rest)) = url_scheme(&self.url) else {
+        if url_scheme(&self.url).is_none() {
             return invalid("url must be absolute (include scheme like http:// or https://)");
-        };
-        let rest = rest.split(['?', '#']).next().unwrap_or_default();
-        let path = match rest.strip_prefix("//") {
-            Some(authority) => authority.find('/').and_then(|at| authority.get(at..)),
-            None => Some(rest),
-        };
-        let name = path
-            .unwrap_or_default()
-            .trim_end_matches('/')
-            .rsplit('/')
-            .next()
-            .unwrap_or_default();
+        }
+        let name = url_file_name(&self.url);
         if name.is_empty() || name == "." {
             return invalid("url must have a filename in the path");
         }

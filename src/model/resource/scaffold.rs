@@ -1,11 +1,11 @@
-//! Scaffolds: a directory of templates rendered to a target.
+//! Scaffolds: a directory or archive of templates rendered to a target.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Common, Invalid, Slot, Visit, check_path, is_false, text};
-use crate::model::secret::REDACTED;
+use crate::model::secret::{REDACTED, serialize_url};
 use crate::model::text::quote;
 use crate::model::value::Value;
 
@@ -13,6 +13,8 @@ use crate::model::value::Value;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scaffold {
+    /// A directory, an archive, or the URL of one.
+    #[serde(serialize_with = "serialize_url")]
     pub source: String,
     #[serde(skip_serializing_if = "is_false")]
     pub skip_empty: bool,

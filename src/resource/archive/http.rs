@@ -2,14 +2,13 @@
 //!
 //! Decides nothing: when to do either is the type's.
 
-use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
-use super::super::{Host, ResourceError};
+use super::super::{Host, Progress, ResourceError};
 use crate::model::resource::{Archive, ArchiveKind};
 use crate::system::files::{self, Attributes, Durability};
-use crate::system::http::{self, Reply, Request};
+use crate::system::http::{self, Reply, Request, Watch};
 use crate::system::unpack::{self, Limits, Rules};
 use crate::system::{AccountError, FileError, HttpError};
 
@@ -40,14 +39,20 @@ pub(super) fn download(
     path: &Path,
     archive: &Archive,
     host: Host<'_>,
+    tell: &dyn Fn(Progress<'_>),
 ) -> Result<(), DownloadError> {
     let attributes = Attributes {
         uid: Some(host.accounts.uid(&archive.owner)?),
         gid: Some(host.accounts.gid(&archive.group)?),
         mode: Some(MODE),
     };
+    let watch = |bytes, of| tell(Progress::Received { bytes, of });
     let mut request = Request::new(&archive.url, TIME_LIMIT, SIZE_LIMIT);
-    request.headers = Cow::Borrowed(&archive.headers);
+    request.watch = Some(Watch(&watch));
+    let headers = archive.headers.iter();
+    request.headers = headers
+        .map(|(name, value)| (name.as_str(), value))
+        .collect();
     if !archive.username.is_empty() && !archive.password.is_empty() {
         request.credentials = Some((&archive.username, &archive.password));
     }

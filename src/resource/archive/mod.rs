@@ -9,7 +9,7 @@ use std::path::Path;
 
 use chrono::Local;
 
-use super::{Host, Plan, ProviderError, ResourceError};
+use super::{Host, Plan, Progress, ProviderError, ResourceError};
 use crate::model::resource::{Archive, Resource};
 use crate::model::state::{ArchiveMetadata, Detail, State};
 use crate::model::text::url_scheme;
@@ -213,10 +213,13 @@ pub(super) fn change(
     archive: &Archive,
     action: Action,
     host: Host<'_>,
+    tell: &dyn Fn(Progress<'_>),
 ) -> Result<(), ResourceError> {
     let path = Path::new(&resource.common.name);
     match action {
-        Action::Download => http::download(path, archive, host).map_err(ResourceError::Download),
+        Action::Download => {
+            http::download(path, archive, host, tell).map_err(ResourceError::Download)
+        }
         Action::SetOwner => {
             let attributes = Attributes {
                 uid: Some(host.accounts.uid(&archive.owner)?),

@@ -12,6 +12,7 @@ use crate::model::resource::Properties;
 use crate::model::resource::decode;
 use crate::model::{TypeName, document};
 use crate::resource;
+use crate::resource::scaffold::Sources;
 use crate::resource::service::Memory;
 use crate::system::{Accounts, FixedClock, Output, ScriptedRunner};
 use crate::template::Env;
@@ -98,6 +99,7 @@ struct Stage {
     accounts: Accounts,
     env: Env,
     services: Memory,
+    scaffolds: Sources,
     shared: Shared,
     _directory: tempfile::TempDir,
 }
@@ -111,6 +113,7 @@ impl Stage {
             accounts: Accounts::default(),
             env: Env::default(),
             services: Memory::default(),
+            scaffolds: Sources::default(),
             shared: Shared::new(directory.path().join("lock")),
             _directory: directory,
         }
@@ -125,6 +128,7 @@ impl Stage {
             env: &self.env,
             packages: &self.shared,
             services: &self.services,
+            scaffolds: &self.scaffolds,
         }
     }
 

@@ -3,16 +3,22 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::glob::BadPattern;
 use crate::model::text::{SplitError, quote};
-use crate::system::FileError;
+use crate::system::files::BadPattern;
+use crate::system::{FileError, HttpError, UnpackError};
 use crate::template::engines::RenderError;
 
 /// Why a scaffold can't be rendered, compared or put in place.
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
-    #[error("cannot render a source of scheme {0:?}: archive sources are not supported yet")]
-    Url(String),
+    #[error("scaffold source {0} is no http or https URL of a .zip, .tar.gz, .tgz or .tar")]
+    UnsupportedSource(String),
+    #[error("cannot get source: {0}")]
+    Http(#[from] HttpError),
+    #[error("cannot unpack source: {0}")]
+    Unpack(#[from] UnpackError),
+    #[error("cannot unpack source: {0}")]
+    Temporary(#[from] FileError),
     #[error("cannot read source directory: stat {}: no such file or directory", .0.display())]
     NoSource(PathBuf),
     #[error("cannot read source directory: {0}")]

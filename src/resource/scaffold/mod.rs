@@ -1,4 +1,4 @@
-//! scaffold: a directory of templates, rendered to a target directory.
+//! scaffold: a directory or archive of templates, rendered to a target directory.
 //!
 //! Reading the state is rendering everything into memory and comparing it with the target, by
 //! content and permission bits: a file gets the bits of its template, and drift of either is a
@@ -6,15 +6,16 @@
 //! scaffold away it is rendered too: only that tells which files are its own.
 //!
 //! What a run, a noop and a status see is the same comparison, and neither of them changes
-//! anything before `change`. Read `render` for what templates can do, `compare` for what counts
-//! as a difference, `place` for writing, `post` for commands that run on written files.
+//! anything before `change`. Read `source` for where templates come from, `render` for what they
+//! can do, `compare` for what counts as a difference, `place` for writing, `post` for commands that
+//! run on written files.
 
 mod compare;
 mod error;
-mod glob;
 mod place;
 mod post;
 mod render;
+mod source;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -24,16 +25,15 @@ use std::path::{Path, PathBuf};
 
 pub use compare::{Item, Survey, Verdict, survey};
 pub use error::ScaffoldError;
-pub use glob::BadPattern;
 pub use place::write;
 pub use post::Posts;
 pub use render::{Job, Rendered, RenderedFile, Variables, render};
+pub use source::Sources;
 
 use super::{Done, Host, Plan, ResourceError};
 use crate::model::Value;
 use crate::model::resource::{Engine, Resource, Scaffold};
 use crate::model::state::{Detail, ScaffoldMetadata, State};
-use crate::model::text::{clean_path, url_scheme};
 use crate::system::files;
 use crate::template::engines;
 
@@ -104,9 +104,6 @@ fn is_absent_wanted(resource: &Resource) -> bool {
 }
 
 fn job(target: &Path, scaffold: &Scaffold, host: Host<'_>) -> Result<Job, ScaffoldError> {
-    if let Some((scheme, _)) = url_scheme(&scaffold.source) {
-        return Err(ScaffoldError::Url(scheme.into()));
-    }
     let mut env = host.env.clone();
     if let Some(data @ Value::Map(map)) = &scaffold.data
         && !map.is_empty()
@@ -114,7 +111,7 @@ fn job(target: &Path, scaffold: &Scaffold, host: Host<'_>) -> Result<Job, Scaffo
         env.data = data.clone();
     }
     Ok(Job {
-        source: host.working_dir.join(clean_path(&scaffold.source)),
+        source: host.scaffolds.directory(&scaffold.source, host)?,
         target: target.into(),
         engine: Engine::parse(&scaffold.engine).unwrap_or(Engine::Jet),
         left: scaffold.left_delimiter.clone(),

@@ -21,12 +21,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::ScaffoldError;
-use super::glob::Glob;
 use super::render::RenderedFile;
 use crate::model::secret::REDACTED;
 use crate::model::text::split_words;
 use crate::resource::Host;
-use crate::system::files::{self, FileError, Note};
+use crate::system::files::{self, FileError, Glob, Note};
 use crate::system::{Command, Digest, Digester};
 
 /// The attribute that holds the seal.

@@ -467,6 +467,7 @@ fn post(steps: &[(&str, &str)], codes: &[i32]) -> (Vec<Vec<String>>, Result<bool
         env: &env,
         packages: &Shared::default(),
         services: &Memory::default(),
+        scaffolds: &Sources::default(),
     };
     let file = RenderedFile {
         content: b"x".to_vec(),

@@ -12,6 +12,7 @@ use super::*;
 use crate::model::resource::{Common, Properties};
 use crate::resource as room;
 use crate::resource::package::Shared;
+use crate::resource::scaffold::Sources;
 use crate::system::{Accounts, FixedClock, Output, ScriptedRunner};
 use crate::template::Env;
 
@@ -23,6 +24,7 @@ struct TestHost {
     env: Env,
     packages: Shared,
     services: Memory,
+    scaffolds: Sources,
     directory: tempfile::TempDir,
 }
 
@@ -35,6 +37,7 @@ impl TestHost {
             accounts: Accounts::default(),
             env: Env::default(),
             packages: Shared::default(),
+            scaffolds: Sources::default(),
             services: Memory {
                 lock: directory.path().join("lock"),
                 ..Memory::default()
@@ -52,6 +55,7 @@ impl TestHost {
             env: &self.env,
             packages: &self.packages,
             services: &self.services,
+            scaffolds: &self.scaffolds,
         }
     }
 }
@@ -411,7 +415,7 @@ impl Step {
         if self.noop || plan.is_empty() {
             return Ok((plan.message, state));
         }
-        let quiet = |_: &str| {};
+        let quiet = |_: room::Progress<'_>| {};
         let mut done = room::change(&resource, &provider, &state, &plan, host, &quiet)?;
         let state = room::verify(&resource, &provider, &mut done, host)?;
         Ok((plan.message, state))

@@ -7,8 +7,8 @@
 //! Directories on the way are followed as the author wrote them.
 //!
 //! Read next: `store` writes, `look` reads, `tree` writes much below one directory, `directory`,
-//! `private` and `remove` do what they are called, `note` keeps a few bytes with a file, and
-//! `in_place` is the one exception to the first rule, for queues of our own.
+//! `private` and `remove` do what they are called, `glob` finds files by pattern, `note` keeps a few
+//! bytes with a file, and `in_place` is the one exception to the first rule, for queues of our own.
 //! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
 //! they are promised to users.
 
@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use super::Cause;
 
 mod directory;
+mod glob;
 mod in_place;
 mod look;
 mod note;
@@ -34,6 +35,7 @@ mod tests;
 mod tree;
 
 pub use directory::{create_directory, create_private_dir};
+pub use glob::{BadPattern, Glob, GlobError, expand};
 pub use in_place::{InPlace, sync_directory};
 pub use look::{
     FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_to_string, sha256,

@@ -4,17 +4,16 @@
 //! first host goes to that host only; once a redirect has left it, nothing brings it back.
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use reqwest::header::{
     ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, USER_AGENT,
 };
-use reqwest::{Client, RequestBuilder, Url};
+use reqwest::{Client, Method, Proxy, RequestBuilder, StatusCode, Url};
 
-use super::{HttpError, Request, trust};
-use crate::model::secret::{Secret, redact_url};
+use super::{HttpError, Request};
+use crate::model::secret::redact_url;
 
 /// How we introduce ourselves.
 const AGENT: &str = concat!("ccm/", env!("CARGO_PKG_VERSION"));
@@ -22,8 +21,12 @@ const AGENT: &str = concat!("ccm/", env!("CARGO_PKG_VERSION"));
 /// A URL and what goes to its host.
 #[derive(Debug)]
 pub(super) struct Hop {
+    method: Method,
     url: Url,
     headers: HeaderMap,
+    /// No redirect has led to another host yet.
+    is_home: bool,
+    sends_body: bool,
 }
 
 impl Hop {
@@ -39,6 +42,8 @@ impl Hop {
         if !is_http(&url) {
             return Err(HttpError::Scheme(url.scheme().into()));
         }
+        let method = Method::from_bytes(request.method.as_bytes())
+            .map_err(|_| HttpError::BadMethod(request.method.into()))?;
         let headers = headers(request)?;
         if headers.contains_key(AUTHORIZATION) {
             set_credentials(&mut url, "", None);
@@ -47,12 +52,18 @@ impl Hop {
             let escaped = |text: &str| text.replace('%', "%25");
             set_credentials(&mut url, &escaped(user), Some(&escaped(password.reveal())));
         }
-        Ok(Self { url, headers })
+        Ok(Self {
+            method,
+            url,
+            headers,
+            is_home: true,
+            sends_body: !request.body.is_empty(),
+        })
     }
 
     /// Returns where a redirect leads, or why no one should go there.
-    pub(super) fn follow(self, location: &[u8]) -> Result<Self, String> {
-        let Self { url: from, headers } = self;
+    pub(super) fn follow(self, status: StatusCode, location: &[u8]) -> Result<Self, String> {
+        let from = &self.url;
         let mut to = std::str::from_utf8(location)
             .ok()
             .and_then(|location| from.join(location).ok())
@@ -64,30 +75,47 @@ impl Hop {
             let host = to.host_str().unwrap_or_default();
             return Err(format!("refusing redirect from https to http://{host}"));
         }
-        if !is_same_host(&from, &to) {
-            return Ok(Self {
-                url: to,
-                headers: HeaderMap::new(),
-            });
-        }
-        if to.username().is_empty() && to.password().is_none() {
+        let is_same_host = is_same_host(from, &to);
+        if is_same_host && to.username().is_empty() && to.password().is_none() {
             set_credentials(&mut to, from.username(), from.password());
         }
-        Ok(Self { url: to, headers })
+        let (method, sends_body) = match status {
+            // Only these two ask for the very same request again.
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
+                (self.method, self.sends_body)
+            }
+            _ if self.method == Method::HEAD => (Method::HEAD, false),
+            _ => (Method::GET, false),
+        };
+        if sends_body && !is_same_host {
+            let host = to.host_str().unwrap_or_default();
+            return Err(format!("refusing to send the body on to {host}"));
+        }
+        Ok(Self {
+            method,
+            url: to,
+            headers: match is_same_host {
+                true => self.headers,
+                false => HeaderMap::new(),
+            },
+            is_home: self.is_home && is_same_host,
+            sends_body,
+        })
     }
 
     /// Returns a client for this hop.
-    pub(super) fn client(&self, ca_file: Option<&Path>) -> Result<Client, HttpError> {
-        let trust = match self.url.scheme() {
-            "https" => trust::roots(ca_file)?,
-            // No certificate is ever seen: a machine without any can speak http.
-            _ => rustls::RootCertStore::empty(),
-        };
+    pub(super) fn client(&self, request: &Request<'_>) -> Result<Client, HttpError> {
+        let tls = request
+            .trust
+            .config(self.url.scheme() == "https", self.is_home)?;
         let mut builder = Client::builder()
-            .tls_backend_preconfigured(trust::config(trust)?)
+            .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never());
-        if is_loopback(&self.url) {
+        if let Some(proxy) = request.proxy {
+            let bad = |_| HttpError::BadProxy(redact_url(proxy).into_owned());
+            builder = builder.proxy(Proxy::all(proxy).map_err(bad)?);
+        } else if is_loopback(&self.url) {
             // This machine is never reached through another one, whatever the environment says.
             builder = builder.no_proxy();
         }
@@ -104,7 +132,12 @@ impl Hop {
         time_limit: Duration,
     ) -> RequestBuilder {
         // The credentials of the URL become a header here and do not travel in the URL.
-        let mut builder = client.get(self.url.clone()).timeout(time_limit);
+        let mut builder = client
+            .request(self.method.clone(), self.url.clone())
+            .timeout(time_limit);
+        if self.sends_body {
+            builder = builder.body(request.body.to_vec());
+        }
         for (name, text) in [
             (IF_NONE_MATCH, &request.known.etag),
             (IF_MODIFIED_SINCE, &request.known.last_modified),
@@ -155,16 +188,12 @@ fn set_credentials(url: &mut Url, user: &str, password: Option<&str>) {
 }
 
 fn headers(request: &Request<'_>) -> Result<HeaderMap, HttpError> {
-    let header = |(name, value): (&String, &Secret)| {
-        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        let mut value = HeaderValue::from_str(value.reveal()).ok()?;
-        value.set_sensitive(true);
-        Some((name, value))
-    };
     let mut headers = HeaderMap::new();
-    for (name, value) in request.headers.iter() {
-        let (key, value) =
-            header((name, value)).ok_or_else(|| HttpError::BadHeader(name.clone()))?;
+    for (name, value) in &request.headers {
+        let bad = || HttpError::BadHeader((*name).into());
+        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
+        let mut value = HeaderValue::from_str(value.reveal()).map_err(|_| bad())?;
+        value.set_sensitive(true);
         headers.append(key, value);
     }
     Ok(headers)
@@ -173,19 +202,25 @@ fn headers(request: &Request<'_>) -> Result<HeaderMap, HttpError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::borrow::Cow;
-    use std::collections::BTreeMap;
+    use crate::model::secret::Secret;
 
     fn request(url: &str) -> Request<'_> {
-        let mut request = Request::new(url, Duration::from_secs(1), 1);
-        let headers = BTreeMap::from([("X-Token".to_owned(), Secret::new("t"))]);
-        request.headers = Cow::Owned(headers);
-        request
+        Request::new(url, Duration::from_secs(1), 1)
+    }
+
+    /// Returns where a request with a token starts.
+    fn first(url: &str) -> Hop {
+        let token = Secret::new("t");
+        let mut request = request(url);
+        request.headers.push(("X-Token", &token));
+        Hop::first(&request).unwrap()
     }
 
     fn follow(from: &str, to: &str) -> Result<(String, bool), String> {
-        let hop = Hop::first(&request(from)).unwrap().follow(to.as_bytes())?;
-        Ok((hop.url.to_string(), hop.headers.contains_key("x-token")))
+        let hop = first(from).follow(StatusCode::FOUND, to.as_bytes())?;
+        let has_token = hop.headers.contains_key("x-token");
+        assert_eq!(hop.is_home, has_token);
+        Ok((hop.url.to_string(), has_token))
     }
 
     #[test]
@@ -216,14 +251,33 @@ mod tests {
 
     #[test]
     fn what_left_its_host_does_not_come_back() {
-        let hop = Hop::first(&request("http://u:p@h/a")).unwrap();
-        let hop = hop
-            .follow(b"http://g/")
-            .unwrap()
-            .follow(b"http://h/b")
-            .unwrap();
+        let away = first("http://u:p@h/a").follow(StatusCode::FOUND, b"http://g/");
+        let back = away.unwrap().follow(StatusCode::FOUND, b"http://h/b");
+        let hop = back.unwrap();
         assert_eq!(hop.url.as_str(), "http://h/b");
-        assert!(hop.headers.is_empty());
+        assert!(hop.headers.is_empty() && !hop.is_home);
+    }
+
+    #[test]
+    fn a_redirect_says_whether_the_same_is_asked_again() {
+        let ask = |method, status: u16, to: &str| {
+            let mut request = request("http://h/a");
+            (request.method, request.body) = (method, b"body");
+            let status = StatusCode::from_u16(status).unwrap();
+            let hop = Hop::first(&request).unwrap();
+            let hop = hop.follow(status, to.as_bytes())?;
+            Ok::<_, String>((hop.method.to_string(), hop.sends_body))
+        };
+        for status in [301, 302, 303] {
+            assert_eq!(ask("POST", status, "/b"), Ok(("GET".into(), false)));
+            assert_eq!(ask("HEAD", status, "/b"), Ok(("HEAD".into(), false)));
+            assert_eq!(ask("POST", status, "http://g/"), Ok(("GET".into(), false)));
+        }
+        for status in [307, 308] {
+            assert_eq!(ask("POST", status, "/b"), Ok(("POST".into(), true)));
+            let refused = "refusing to send the body on to g".to_owned();
+            assert_eq!(ask("POST", status, "http://g/"), Err(refused));
+        }
     }
 
     #[test]
@@ -258,10 +312,8 @@ mod tests {
         request.credentials = Some(("ann", &password));
         let hop = Hop::first(&request).unwrap();
         assert_eq!(hop.url.as_str(), "http://ann:50%2541%3A%2F%40@h/");
-        request
-            .headers
-            .to_mut()
-            .insert("authorization".into(), Secret::new("Bearer x"));
+        let bearer = Secret::new("Bearer x");
+        request.headers.push(("authorization", &bearer));
         let hop = Hop::first(&request).unwrap();
         assert_eq!(hop.url.as_str(), "http://h/");
     }
@@ -278,12 +330,14 @@ mod tests {
             reason("http://u:secret@h:port/"),
             "invalid URL \"http://REDACTED@h:port/\": invalid port number"
         );
+        let value = Secret::new("a\nb");
         let mut request = request("http://h/");
-        request
-            .headers
-            .to_mut()
-            .insert("X".into(), Secret::new("a\nb"));
+        request.headers.push(("X", &value));
         let error = Hop::first(&request).unwrap_err().to_string();
         assert_eq!(error, "invalid HTTP header \"X\"");
+        request.headers.clear();
+        request.method = "GET IT";
+        let error = Hop::first(&request).unwrap_err().to_string();
+        assert_eq!(error, "invalid HTTP method \"GET IT\"");
     }
 }

@@ -1,6 +1,8 @@
 //! The scaffold type on a real file system: every row of its decision table in noop and for real,
-//! every engine, purging and removal. Post commands are in `post`.
+//! every engine, purging and removal. Archives of templates are in `archive`, post
+//! commands in `post`.
 
+mod archive;
 mod post;
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
@@ -414,10 +416,15 @@ fn sources_that_cannot_be_rendered_say_why() {
         env.apply(&entry, &[]).failure(0)
     };
     assert!(fail("gone").starts_with("cannot read source directory: stat "));
-    assert_eq!(
-        fail("https://u:secret@example.net/x.tar.gz"),
-        "cannot render a source of scheme \"https\": archive sources are not supported yet"
-    );
+    for source in ["ftp://u:secret@h/x.tar.gz", "https://u:secret@h/x.exe"] {
+        assert_eq!(
+            fail(source),
+            format!(
+                "scaffold source {} is no http or https URL of a .zip, .tar.gz, .tgz or .tar",
+                source.replace("u:secret", "REDACTED")
+            )
+        );
+    }
     symlink("a.txt", env.path("src/link")).unwrap();
     assert_eq!(fail("src"), "invalid file in source: link");
     std::fs::remove_file(env.path("src/link")).unwrap();

@@ -9,22 +9,33 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 /// What the server was asked.
 #[derive(Clone, Debug)]
 pub struct Ask {
+    pub method: String,
     /// The target as it was sent.
     pub path: String,
+    pub body: String,
     headers: Vec<(String, String)>,
 }
 
 impl Ask {
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut headers = self.headers.iter();
-        let (_, value) = headers.find(|(key, _)| key.eq_ignore_ascii_case(name))?;
-        Some(value)
+        self.headers(name).first().copied()
+    }
+
+    /// Returns all values of a header.
+    pub fn headers(&self, name: &str) -> Vec<&str> {
+        let named = |(key, _): &&(String, String)| key.eq_ignore_ascii_case(name);
+        let headers = self.headers.iter().filter(named);
+        headers.map(|(_, value)| value.as_str()).collect()
     }
 }
 
@@ -108,7 +119,25 @@ impl Server {
         ca_file: &Path,
         handler: impl Fn(&Ask) -> Answer + Send + Sync + 'static,
     ) -> Self {
-        let config = tls_config(ca_file);
+        let authority = Authority::new(ca_file);
+        let config = tls_config(&authority, WebPkiClientVerifier::no_client_auth());
+        Self::listen(Box::new(handler), Some(config))
+    }
+
+    /// Speaks TLS with who shows a certificate of the same authority. Writes `ca.pem`,
+    /// `client.pem`, a certificate that will do, and its key, `client.key`.
+    pub fn start_mutual_tls(
+        directory: &Path,
+        handler: impl Fn(&Ask) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let authority = Authority::new(&directory.join("ca.pem"));
+        let (certificate, key) = authority.sign("client");
+        std::fs::write(directory.join("client.pem"), certificate.pem()).unwrap();
+        std::fs::write(directory.join("client.key"), key.serialize_pem()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.certificate.clone()).unwrap();
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+        let config = tls_config(&authority, verifier.build().unwrap());
         Self::listen(Box::new(handler), Some(config))
     }
 
@@ -210,9 +239,11 @@ impl Shared {
 }
 
 fn read_ask(stream: &mut impl std::io::BufRead) -> Option<Ask> {
-    let mut lines = stream.take(64 * 1024).lines();
+    let mut stream = stream.take(64 * 1024);
+    let mut lines = stream.by_ref().lines();
     let first = lines.next()?.ok()?;
-    let path = first.split(' ').nth(1)?.to_owned();
+    let mut words = first.split(' ').map(str::to_owned);
+    let (method, path) = (words.next()?, words.next()?);
     let mut headers = Vec::new();
     for line in lines {
         let line = line.ok()?;
@@ -221,29 +252,56 @@ fn read_ask(stream: &mut impl std::io::BufRead) -> Option<Ask> {
             None => break,
         }
     }
-    Some(Ask { path, headers })
+    let mut ask = Ask {
+        method,
+        path,
+        body: String::new(),
+        headers,
+    };
+    let length = ask.header("Content-Length").unwrap_or("0").parse().ok()?;
+    stream.take(length).read_to_string(&mut ask.body).ok()?;
+    Some(ask)
 }
 
-/// Makes an authority, and a server's certificate that it signed.
-fn tls_config(ca_file: &Path) -> Arc<ServerConfig> {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+/// Who signs certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+}
 
-    let mut authority = CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority_key = KeyPair::generate().unwrap();
-    let certificate = authority.self_signed(&authority_key).unwrap();
-    std::fs::write(ca_file, certificate.pem()).unwrap();
-    let issuer = Issuer::new(authority, authority_key);
+impl Authority {
+    /// Makes one, and writes its certificate to a file.
+    fn new(file: &Path) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        std::fs::write(file, certificate.pem()).unwrap();
+        Self {
+            issuer: Issuer::new(params, key),
+            certificate: certificate.der().clone(),
+        }
+    }
 
-    let key = KeyPair::generate().unwrap();
-    let server = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
-    let certificate = server.signed_by(&key, &issuer).unwrap();
+    fn sign(&self, name: &str) -> (Certificate, KeyPair) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.into()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap(), key)
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Returns how a server speaks TLS on loopback.
+fn tls_config(authority: &Authority, clients: Arc<dyn ClientCertVerifier>) -> Arc<ServerConfig> {
+    let (certificate, key) = authority.sign("127.0.0.1");
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_single_cert(vec![certificate.der().clone()], key)
         .unwrap();
     Arc::new(config)

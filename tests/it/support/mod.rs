@@ -1,6 +1,7 @@
 //! A world of its own for every test: an empty directory, a cleared environment, the real program.
 
 pub mod agent;
+pub mod deb;
 pub mod http;
 pub mod nats;
 pub mod pack;
@@ -218,4 +219,14 @@ pub fn processes_with(text: &str) -> Vec<u32> {
         }
     }
     found
+}
+
+/// Runs a tool of the host that only writes where it is told to.
+pub fn tool(program: &str, args: &[&Path]) {
+    let output = Command::new(program)
+        .args(args)
+        .env("HOME", env!("CARGO_TARGET_TMPDIR"))
+        .output()
+        .unwrap_or_else(|err| panic!("{program} (scripts/test installs it): {err}"));
+    assert!(output.status.success(), "{program} {args:?}: {output:?}");
 }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::{Applied, Outcome};
+use super::deb::{self, Deb};
+use super::{Applied, Outcome, tool};
 
 /// Counts up when the tree has to be made anew.
 const TREE_VERSION: u32 = 1;
@@ -163,48 +164,25 @@ impl ScratchRoot {
         control: &str,
         files: &[(&str, &str)],
     ) {
-        let tree = self.layer.path().join("package");
-        let _ = std::fs::remove_dir_all(&tree);
-        let fields = format!(
-            "Package: {name}\nVersion: {version}\nArchitecture: {arch}\n\
-             Maintainer: Nobody <nobody@example.net>\nDescription: made for a test\n{control}"
-        );
-        for (path, text) in [("DEBIAN/control", fields.as_str())].iter().chain(files) {
-            let path = tree.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, text).unwrap();
-            let mode = if path.ends_with("postinst") {
-                0o755
-            } else {
-                0o644
-            };
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-        }
-        let file = format!("/srv/apt/{name}_{}_{arch}.deb", version.replace(':', "%3a"));
-        tool(
-            "dpkg-deb",
-            &[
-                "--build".as_ref(),
-                "--root-owner-group".as_ref(),
-                tree.as_path(),
-                &self.path(&file),
-            ],
-        );
+        let package = Deb {
+            name,
+            version,
+            arch,
+            control,
+            files,
+        };
+        package.build(&self.apt_repository());
+    }
+
+    fn apt_repository(&self) -> PathBuf {
+        let inside = self.path("/srv/apt/Packages");
+        inside.parent().unwrap().into()
     }
 
     /// Makes the packages built so far the only ones that apt knows.
     pub fn use_apt_repository(&self) {
-        let index = Command::new("dpkg-scanpackages")
-            .args(["--multiversion", "."])
-            .current_dir(self.path("/srv/apt/Packages").parent().unwrap())
-            .output()
-            .expect("dpkg-scanpackages, from dpkg-dev (scripts/test installs it)");
-        assert!(index.status.success(), "{index:?}");
-        self.write("/srv/apt/Packages", index.stdout);
-        self.write(
-            "/etc/apt/sources.list",
-            "deb [trusted=yes] file:/srv/apt ./\n",
-        );
+        deb::index(&self.apt_repository());
+        self.write("/etc/apt/sources.list", deb::SOURCES);
         self.shell("apt-get update -q").ok();
     }
 
@@ -242,16 +220,6 @@ impl ScratchRoot {
             "[local]\nname=local\nbaseurl=file:///srv/rpm\ngpgcheck=0\nenabled=1\n",
         );
     }
-}
-
-/// Runs a tool of the host that only writes where it is told to.
-fn tool(program: &str, args: &[&Path]) {
-    let output = Command::new(program)
-        .args(args)
-        .env("HOME", env!("CARGO_TARGET_TMPDIR"))
-        .output()
-        .unwrap_or_else(|err| panic!("{program} (scripts/test installs it): {err}"));
-    assert!(output.status.success(), "{program} {args:?}: {output:?}");
 }
 
 /// Returns the tree all systems start from. Made once per build directory, in a minute or two.

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::deb::{self, Deb};
 use super::{Applied, Outcome, manifest};
 
 /// Where the program runs inside.
@@ -135,6 +136,24 @@ impl SystemdHost {
         let mut args = vec!["apply", "manifest.yaml", "--json"];
         args.extend(flags);
         Applied::read(&self.ccm(&args))
+    }
+
+    /// Makes these packages the only ones that the host's apt knows.
+    pub fn use_apt_repository(&self, packages: &[Deb<'_>]) {
+        // Made on this side and copied: no tool finds its way in another's mount namespace.
+        let made = tempfile::tempdir().unwrap();
+        for package in packages {
+            package.build(made.path());
+        }
+        deb::index(made.path());
+        self.sh("rm -rf /srv/apt /etc/apt/sources.list.d; mkdir -p /srv/apt");
+        for file in std::fs::read_dir(made.path()).unwrap() {
+            let file = file.unwrap();
+            let to = self.path("/srv/apt").join(file.file_name());
+            std::fs::copy(file.path(), to).unwrap();
+        }
+        self.write("/etc/apt/sources.list", deb::SOURCES);
+        self.sh("apt-get update -q");
     }
 
     /// Returns where this side finds a file of the host.

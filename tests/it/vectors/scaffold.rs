@@ -10,6 +10,7 @@ use ccm::model::Value;
 use ccm::model::resource::Engine;
 use ccm::resource::Host;
 use ccm::resource::package::Shared;
+use ccm::resource::scaffold::Sources;
 use ccm::resource::scaffold::{self, Item, Job, Posts, Verdict};
 use ccm::resource::service::Memory;
 use ccm::system::{Accounts, SystemClock, SystemRunner};
@@ -126,6 +127,7 @@ fn scaffolded(case: &Value, job: Job) -> Result<Vec<Item>, String> {
             env: &env,
             packages: &Shared::default(),
             services: &Memory::default(),
+            scaffolds: &Sources::default(),
         };
         let differs = |item: &&Item| matches!(item.verdict, Verdict::Add | Verdict::Update);
         let items = survey.items.iter().filter(differs);

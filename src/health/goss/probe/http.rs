@@ -1,11 +1,13 @@
-//! Web pages: the status, the headers and the body of an answer. Who sends the request is not
-//! known here: a function is handed in.
+//! Web pages: the status, the headers and the body of an answer, whatever it is. How a request
+//! travels, and with whom it may share what the rule gave it, is the client's.
 
-use std::time::Duration;
+use std::io::Write;
+use std::path::PathBuf;
 
 use super::super::document::Entry;
 use super::{Attribute, Family, First, Look, Setting, World, unanswered};
 use crate::model::secret::Secret;
+use crate::system::http::{self, Head, Request, Trust};
 
 /// What servers are told that we are.
 const AGENT: &str = concat!("goss/", env!("CARGO_PKG_VERSION"));
@@ -37,85 +39,107 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-/// Sends a request and returns the answer, or why there is none. Must end in the request's time
-/// and keep bodies within a bound of its own.
-pub type Fetch<'f> = dyn Fn(&HttpRequest) -> Result<HttpResponse, String> + Send + Sync + 'f;
-
-/// A request as a rule words it.
-#[derive(Clone, Debug)]
-pub struct HttpRequest {
-    pub url: String,
-    pub method: String,
-    /// Names and values, the agent's included.
-    pub headers: Vec<(String, String)>,
-    pub body: String,
-    /// The user and password of basic authentication.
-    pub credentials: Option<(String, Secret)>,
-    /// How long all of it may take.
-    pub timeout: Duration,
-    pub follow_redirects: bool,
-    /// Any certificate will do.
-    pub allow_insecure: bool,
-    /// Certificates of authorities that are trusted, in a file.
-    pub ca_file: Option<String>,
-    /// Our own certificate and its key, in files.
-    pub cert_file: Option<String>,
-    pub key_file: Option<String>,
-    pub proxy: Option<String>,
-}
-
-/// What a server answered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HttpResponse {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
-}
+/// The largest body that is looked at.
+const MAX_BODY_BYTES: u64 = 64 << 20;
 
 fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
-    let fetch = world
-        .probes
-        .http
-        .ok_or("http checks are not available here")?;
-    let response = fetch(&request(entry, world.limit(entry, 5_000))?)?;
+    let (head, body) = ask(entry, world)?;
     Ok(Box::new(move |attribute| match attribute {
-        "status" => Ok(i64::from(response.status).into()),
+        "status" => Ok(i64::from(head.status).into()),
         "headers" => {
-            let headers = response.headers.iter();
+            let headers = head.headers.iter();
             let mut lines: Vec<String> = headers
-                .map(|(name, value)| format!("{name}: {value}"))
+                .map(|(name, value)| format!("{}: {value}", canonical(name)))
                 .collect();
             lines.sort();
             Ok(lines.join("\n").into())
         }
-        "body" => Ok(String::from_utf8_lossy(&response.body).as_ref().into()),
+        "body" => Ok(String::from_utf8_lossy(&body).as_ref().into()),
         other => unanswered(other),
     }))
 }
 
-fn request(entry: &Entry, timeout: Duration) -> Result<HttpRequest, String> {
+/// Sends the request of a rule. A body that no one asks about is not read.
+fn ask(entry: &Entry, world: &World<'_>) -> Result<(Head, Vec<u8>), String> {
     let given = |name: &str| entry.text(name).filter(|text| !text.is_empty());
-    let mut headers = vec![("User-Agent".to_owned(), AGENT.to_owned())];
+    let [method, user, password, sent, proxy] =
+        ["method", "username", "password", "request-body", "proxy"].map(given);
+    let [ca_file, certificate, key] =
+        ["ca-file", "cert-file", "key-file"].map(|name| given(name).map(PathBuf::from));
+    let has_user = user.is_some() || password.is_some();
+    let (user, password) = (user.unwrap_or_default(), password.unwrap_or_default());
+    let password = Secret::new(password);
+    let headers = headers(entry)?;
+
+    let url = entry.target();
+    let mut request = Request::new(&url, world.limit(entry, 5_000), MAX_BODY_BYTES);
+    request.method = method.as_deref().unwrap_or("GET");
+    request.credentials = has_user.then_some((user.as_str(), &password));
+    request.headers = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value))
+        .collect();
+    request.body = sent.as_deref().unwrap_or_default().as_bytes();
+    request.follows_redirects = !entry.flag("no-follow-redirects");
+    request.trust = Trust {
+        ca_file: ca_file.as_deref(),
+        believes_anyone: entry.flag("allow-insecure"),
+        identity: match (&certificate, &key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return Err("cert-file and key-file need each other".into()),
+        },
+    };
+    request.proxy = proxy.as_deref();
+
+    let mut body = Vec::new();
+    let into = entry.expects("body").then_some(&mut body as &mut dyn Write);
+    let head = http::fetch(&request, world.probes.clock, into).map_err(|err| err.to_string())?;
+    Ok((head, body))
+}
+
+/// Returns the headers of a request, with a name for ourselves unless the rule has one.
+fn headers(entry: &Entry) -> Result<Vec<(String, Secret)>, String> {
+    let mut headers = Vec::new();
     for line in entry.texts("request-headers") {
+        // What follows a colon may be a secret.
         let (name, value) = line
             .split_once(':')
-            .ok_or_else(|| format!("request header {line:?} has no colon"))?;
-        headers.retain(|(known, _)| known != "User-Agent" || !name.eq_ignore_ascii_case(known));
-        headers.push((name.trim().to_owned(), value.trim().to_owned()));
+            .ok_or("a request header has no colon")?;
+        headers.push((name.trim().to_owned(), Secret::new(value.trim())));
     }
-    let password = Secret::new(given("password").unwrap_or_default());
-    Ok(HttpRequest {
-        url: entry.target(),
-        method: given("method").unwrap_or_else(|| "GET".to_owned()),
-        headers,
-        body: given("request-body").unwrap_or_default(),
-        credentials: given("username").map(|user| (user, password)),
-        timeout,
-        follow_redirects: !entry.flag("no-follow-redirects"),
-        allow_insecure: entry.flag("allow-insecure"),
-        ca_file: given("ca-file"),
-        cert_file: given("cert-file"),
-        key_file: given("key-file"),
-        proxy: given("proxy"),
-    })
+    let is_named = |(name, _): &(String, Secret)| name.eq_ignore_ascii_case("user-agent");
+    if !headers.iter().any(is_named) {
+        headers.push(("User-Agent".into(), Secret::new(AGENT)));
+    }
+    Ok(headers)
+}
+
+/// Returns the name of a header as rules write it: `Content-Type`.
+fn canonical(name: &str) -> String {
+    let words = name.split('-').map(|word| {
+        let mut word = word.to_ascii_lowercase();
+        if let Some(first) = word.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        word
+    });
+    words.collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::canonical;
+
+    #[test]
+    fn header_names_are_written_as_rules_have_them() {
+        for (name, shown) in [
+            ("content-type", "Content-Type"),
+            ("x-XSS-protection", "X-Xss-Protection"),
+            ("etag", "Etag"),
+            ("-", "-"),
+        ] {
+            assert_eq!(canonical(name), shown);
+        }
+    }
 }

@@ -30,8 +30,6 @@ use super::document::Entry;
 use crate::health::Probes;
 use crate::model::Value;
 
-pub use http::{Fetch, HttpRequest, HttpResponse};
-
 /// All families.
 pub(super) const FAMILIES: [&Family; 15] = [
     &addr::FAMILY,

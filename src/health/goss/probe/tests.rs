@@ -2,7 +2,8 @@
 //! What the real machine answers is tested with the documents in `tests/data/goss`.
 
 use std::cell::RefCell;
-use std::sync::Mutex;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 
 use chrono::DateTime;
 
@@ -16,7 +17,7 @@ use crate::template::Env;
 use crate::template::expr::Cache;
 
 /// Tests rules against a scripted machine; returns how each came out, in order.
-fn findings(runner: &ScriptedRunner, rules: &str, http: Option<&Fetch<'_>>) -> Vec<String> {
+fn findings(runner: &ScriptedRunner, rules: &str) -> Vec<String> {
     let (accounts, env, programs) = (Accounts::default(), Env::default(), Cache::default());
     let probes = Probes {
         runner,
@@ -24,7 +25,6 @@ fn findings(runner: &ScriptedRunner, rules: &str, http: Option<&Fetch<'_>>) -> V
         accounts: &accounts,
         env: &env,
         programs: &programs,
-        http,
     };
     let found = RefCell::new(Vec::new());
     let rules: Value = serde_json::from_str(rules).unwrap();
@@ -36,6 +36,18 @@ fn findings(runner: &ScriptedRunner, rules: &str, http: Option<&Fetch<'_>>) -> V
     found.into_inner()
 }
 
+/// Returns the URL of a page that can be had once.
+fn a_page() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 1024]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nx");
+    });
+    url
+}
+
 fn argvs(runner: &ScriptedRunner) -> Vec<String> {
     let calls = runner.calls();
     calls.iter().map(|call| call.argv.join(" ")).collect()
@@ -45,14 +57,13 @@ fn argvs(runner: &ScriptedRunner) -> Vec<String> {
 fn every_attribute_of_every_table_is_answered() {
     let (accounts, env, programs) = (Accounts::default(), Env::default(), Cache::default());
     let runner = SystemRunner::default();
-    let fetch = |_: &HttpRequest| Ok(HttpResponse::default());
+    let page = a_page();
     let probes = Probes {
         runner: &runner,
         clock: &SystemClock,
         accounts: &accounts,
         env: &env,
         programs: &programs,
-        http: Some(&fetch),
     };
     let world = World::new(&probes, SystemClock.monotonic() + Duration::from_secs(60));
     for (family, id) in FAMILIES.iter().zip([
@@ -61,7 +72,7 @@ fn every_attribute_of_every_table_is_answered() {
         "localhost",
         "/etc/passwd",
         "root",
-        "http://x",
+        &page,
         "lo",
         "kernel.ostype",
         "x",
@@ -109,7 +120,7 @@ fn a_service_is_asked_of_systemd() {
     runner.answer(&["systemctl", "-q", "is-enabled", "web"], 1, "");
     runner.answer(&["systemctl", "-q", "is-active", "web"], 0, "");
     let rules = r#"{"service": {"web": {"enabled": false, "running": true}}}"#;
-    let found = findings(&runner, rules, None);
+    let found = findings(&runner, rules);
     assert_eq!(
         found,
         [
@@ -127,7 +138,7 @@ fn a_name_that_would_be_an_option_is_refused() {
         r#"{"service": {"--force": {"running": false}}}"#,
         r#"{"package": {"-r": {"installed": false}}}"#,
     ] {
-        let found = findings(&runner, rules, None);
+        let found = findings(&runner, rules);
         assert!(found[0].contains("Error invalid "), "{found:?}");
     }
     assert!(runner.calls().is_empty());
@@ -144,7 +155,7 @@ fn a_debian_package_is_asked_of_dpkg() {
     );
     let rules =
         r#"{"package": {"zsh": {"installed": true, "versions": {"consist-of": ["5.9-4"]}}}}"#;
-    let found = findings(&runner, rules, None);
+    let found = findings(&runner, rules);
     assert_eq!(found.len(), 2);
     assert!(
         found.iter().all(|text| text.contains("matches")),
@@ -167,7 +178,7 @@ fn a_red_hat_package_is_asked_of_rpm() {
     ];
     runner.answer(&argv, 0, "2:5.9-4.el9\n5.8-9.el9\n");
     let rules = r#"{"package": {"shell": {"name": "zsh", "installed": true, "versions": ["2:5.9-4.el9"]}}}"#;
-    let found = findings(&runner, rules, None);
+    let found = findings(&runner, rules);
     assert_eq!(
         found,
         [
@@ -184,7 +195,7 @@ fn a_package_that_is_not_there_has_no_versions_to_test() {
     runner.answer(&argv, 1, "");
     let rules = r#"{"package": {"zsh": {"installed": false, "versions": ["1"]}}}"#;
     assert_eq!(
-        findings(&runner, rules, None),
+        findings(&runner, rules),
         [
             "Package: zsh: installed: matches expectation: false",
             "Package: zsh: version: skipped",
@@ -203,7 +214,7 @@ fn a_command_goes_through_a_shell_and_runs_once() {
     runner.expect(&["sh", "-c", "a | b"], Ok(output));
     let rules = r#"{"command": {"a | b": {"exit-status": 0, "stdout": ["two"], "stderr": ""}}}"#;
     assert_eq!(
-        findings(&runner, rules, None),
+        findings(&runner, rules),
         [
             "Command: a | b: exit-status: Expected 3 to be numerically eq 0",
             "Command: a | b: stdout: matches expectation: [\"two\"]",
@@ -227,7 +238,7 @@ fn a_command_has_ten_seconds_unless_its_rule_says_otherwise() {
     let rules =
         r#"{"command": {"a": {"exit-status": 0}, "b": {"exit-status": 0, "timeout": 1500}}}"#;
     assert_eq!(
-        findings(&runner, rules, None),
+        findings(&runner, rules),
         [
             "Command: a: exit-status: Error Command execution timed out (10s)",
             "Command: b: exit-status: Error Command execution timed out (1.5s)",
@@ -253,7 +264,7 @@ fn a_cut_output_is_an_error_and_no_answer() {
     };
     runner.expect(&["sh", "-c", "yes"], Ok(output));
     let rules = r#"{"command": {"yes": {"exit-status": 0, "stdout": ["!z"]}}}"#;
-    let found = findings(&runner, rules, None);
+    let found = findings(&runner, rules);
     assert!(
         found[1].contains("Error output is longer than"),
         "{found:?}"
@@ -281,7 +292,6 @@ fn the_limit_of_the_check_ends_what_is_left_of_it() {
         accounts: &accounts,
         env: &env,
         programs: &programs,
-        http: None,
     };
     let rules = r#"{"command": {"a": {"exit-status": 0}, "b": {"exit-status": 0}}}"#;
     let rules: Value = serde_json::from_str(rules).unwrap();
@@ -291,61 +301,6 @@ fn the_limit_of_the_check_ends_what_is_left_of_it() {
     };
     assert!(matches!(error, ProbeError::TimedOut(_)));
     assert_eq!(error.to_string(), "goss rules timed out after 2s");
-}
-
-#[test]
-fn a_page_is_fetched_once_with_what_the_rule_says() {
-    let asked = Mutex::new(Vec::new());
-    let fetch = |request: &HttpRequest| {
-        asked.lock().unwrap().push(request.clone());
-        Ok(HttpResponse {
-            status: 200,
-            headers: vec![
-                ("Server".into(), "x".into()),
-                ("Content-Type".into(), "text/plain".into()),
-            ],
-            body: b"hello\nworld\n".to_vec(),
-        })
-    };
-    let rules = r#"{"http": {"http://x/": {
-        "status": 200, "method": "POST", "request-body": "b", "timeout": 700,
-        "headers": ["Content-Type: text/plain", "!X-Odd"], "body": ["/^world$/"],
-        "request-headers": ["user-agent: me", "X-A:  1"],
-        "username": "u", "password": "p", "no-follow-redirects": true
-    }}}"#;
-    let found = findings(&ScriptedRunner::new(), rules, Some(&fetch));
-    assert_eq!(found.len(), 3);
-    assert!(
-        found.iter().all(|text| text.contains("matches")),
-        "{found:?}"
-    );
-    let asked = asked.into_inner().unwrap();
-    let [request] = asked.as_slice() else {
-        panic!("{} requests", asked.len());
-    };
-    assert_eq!(request.method, "POST");
-    assert_eq!(request.timeout, Duration::from_millis(700));
-    assert!(!request.follow_redirects && !request.allow_insecure);
-    assert_eq!(
-        request.headers,
-        [("user-agent", "me"), ("X-A", "1")].map(|(name, value)| (name.into(), value.into()))
-    );
-    let (user, password) = request.credentials.as_ref().unwrap();
-    assert_eq!((user.as_str(), password.reveal()), ("u", "p"));
-    assert!(!format!("{request:?}").contains("\"p\""));
-}
-
-#[test]
-fn a_page_that_cannot_be_had_fails_its_first_rule_and_skips_the_others() {
-    let fetch = |_: &HttpRequest| Err("connection refused".to_owned());
-    let rules = r#"{"http": {"http://x/": {"status": 200, "body": ["a"]}}}"#;
-    assert_eq!(
-        findings(&ScriptedRunner::new(), rules, Some(&fetch)),
-        [
-            "HTTP: http://x/: status: Error connection refused",
-            "HTTP: http://x/: Body: skipped",
-        ]
-    );
 }
 
 #[test]
@@ -369,7 +324,6 @@ fn skipped_entries_are_not_looked_at() {
         accounts: &accounts,
         env: &env,
         programs: &programs,
-        http: None,
     };
     let mut outcomes = Vec::new();
     examine(

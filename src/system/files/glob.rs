@@ -1,19 +1,100 @@
 //! File name patterns as Go reads them: `*`, `?`, `[a-z]`, `[^a-z]` and `\` before any of these.
 //!
 //! A pattern is read once, so that a mistake in it is found before anything is written, and
-//! matches a whole base name. Matching never takes more than the product of both lengths.
+//! matches a whole name between slashes. Matching never takes more than the product of both
+//! lengths; looking for files that fit ends at a bound.
 
+use std::io;
 use std::iter::Peekable;
+use std::path::{Component, Path, PathBuf};
 use std::str::Chars;
+
+use super::{FileError, FileKind, inspect, list};
+
+/// How many paths may fit a pattern, or its beginning.
+const MAX_FITTING: usize = 10_000;
 
 /// A pattern that can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("syntax error in pattern")]
 pub struct BadPattern;
 
-/// A pattern for base names.
+/// Why the files that fit a pattern can't be told.
+#[derive(Debug, thiserror::Error)]
+pub enum GlobError {
+    #[error(transparent)]
+    Pattern(#[from] BadPattern),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("more than {MAX_FITTING} paths fit")]
+    TooMany,
+}
+
+/// Returns the paths that fit a pattern, sorted. One without special characters fits the path
+/// that it is, if there is such a thing.
+pub fn expand(pattern: &Path) -> Result<Vec<PathBuf>, GlobError> {
+    let mut found = vec![PathBuf::new()];
+    for part in pattern.components() {
+        let name = match part {
+            Component::Normal(name) => name.to_str().filter(|name| is_pattern(name)),
+            _ => None,
+        };
+        found = match name {
+            Some(name) => below(&found, &Glob::parse(name)?)?,
+            None => found.iter().map(|path| path.join(part)).collect(),
+        };
+        if found.len() > MAX_FITTING {
+            return Err(GlobError::TooMany);
+        }
+    }
+    let mut fitting = Vec::new();
+    for path in found {
+        if kind(&path)?.is_some() {
+            fitting.push(path);
+        }
+    }
+    fitting.sort();
+    Ok(fitting)
+}
+
+fn is_pattern(name: &str) -> bool {
+    name.contains(['*', '?', '[', '\\'])
+}
+
+/// Returns what a path leads to; below a file there is nothing.
+fn kind(path: &Path) -> Result<Option<FileKind>, FileError> {
+    match inspect(path, true) {
+        Err(err) if err.os_kind() == Some(io::ErrorKind::NotADirectory) => Ok(None),
+        seen => Ok(seen?.map(|seen| seen.kind)),
+    }
+}
+
+/// Returns what lies in directories and fits.
+fn below(directories: &[PathBuf], glob: &Glob) -> Result<Vec<PathBuf>, GlobError> {
+    let mut found = Vec::new();
+    for directory in directories {
+        let here = match directory.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => directory,
+        };
+        if kind(here)? != Some(FileKind::Directory) {
+            continue;
+        }
+        for name in list(here)? {
+            if name.to_str().is_some_and(|name| glob.matches(name)) {
+                found.push(directory.join(name));
+            }
+        }
+        if found.len() > MAX_FITTING {
+            return Err(GlobError::TooMany);
+        }
+    }
+    Ok(found)
+}
+
+/// A pattern for names.
 #[derive(Clone, Debug)]
-pub(super) struct Glob(Vec<Part>);
+pub struct Glob(Vec<Part>);
 
 #[derive(Clone, Debug)]
 enum Part {
@@ -29,7 +110,8 @@ enum Part {
 }
 
 impl Glob {
-    pub(super) fn parse(pattern: &str) -> Result<Self, BadPattern> {
+    /// Reads a pattern.
+    pub fn parse(pattern: &str) -> Result<Self, BadPattern> {
         let mut parts = Vec::new();
         let mut chars = pattern.chars().peekable();
         while let Some(c) = chars.next() {
@@ -44,7 +126,8 @@ impl Glob {
         Ok(Self(parts))
     }
 
-    pub(super) fn matches(&self, name: &str) -> bool {
+    /// Tells whether a whole name fits.
+    pub fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.as_slice();
         let mut rest = name.chars();
         // Where the last star stands, and what it has not swallowed yet.
@@ -163,5 +246,31 @@ mod tests {
         let glob = Glob::parse(&"a*".repeat(200)).unwrap();
         assert!(!glob.matches(&format!("{}b", "a".repeat(199))));
         assert!(glob.matches(&"a".repeat(5000)));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test's own files")]
+    fn files_that_fit_are_found_at_any_depth() {
+        let room = tempfile::tempdir().unwrap();
+        for name in ["a/x.yaml", "b/x.yaml", "b/y.yaml", "b/.z.yaml", "c.yaml"] {
+            let path = room.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let fitting = |pattern: &str| -> Vec<String> {
+            let found = expand(&room.path().join(pattern)).unwrap();
+            let inside = found
+                .iter()
+                .map(|path| path.strip_prefix(room.path()).unwrap());
+            inside.map(|path| path.display().to_string()).collect()
+        };
+        assert_eq!(fitting("*/x.yaml"), ["a/x.yaml", "b/x.yaml"]);
+        assert_eq!(fitting("b/*"), ["b/.z.yaml", "b/x.yaml", "b/y.yaml"]);
+        assert_eq!(fitting("[^a]/x*"), ["b/x.yaml"]);
+        assert_eq!(fitting("c.yaml"), ["c.yaml"]);
+        assert!(fitting("d.yaml").is_empty());
+        assert!(fitting("*/*/*").is_empty());
+        let error = expand(&room.path().join("[")).unwrap_err().to_string();
+        assert_eq!(error, "syntax error in pattern");
     }
 }
