@@ -83,6 +83,15 @@ pub enum PackageError {
         command: &'static str,
         package: String,
     },
+    #[error("dnf takes no option {}", quote(.0))]
+    Option(String),
+    #[error("package file {path} does not hold {what} {}", quote(wanted))]
+    NotInFile {
+        path: String,
+        /// Version or architecture.
+        what: &'static str,
+        wanted: String,
+    },
     #[error("{program} printed more than {limit} bytes")]
     TooMuch { program: String, limit: usize },
     #[error("could not read package file {path}{complaint}")]

@@ -85,7 +85,7 @@ impl Provider {
     ) -> Box<dyn PackageProvider + 'a> {
         match self {
             Self::Apt => Box::new(Apt { package, host }),
-            Self::Dnf => Box::new(Dnf { host }),
+            Self::Dnf => Box::new(Dnf { package, host }),
             Self::Cfengine { program, .. } => Box::new(Module {
                 program,
                 package,

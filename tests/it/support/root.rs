@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use super::{Applied, Outcome};
 
 /// Counts up when the tree has to be made anew.
-const TREE_VERSION: u32 = 1;
+const TREE_VERSION: u32 = 2;
 
 /// Mounts the layers, then becomes the command given.
 const ENTER: &str = r#"
@@ -266,7 +266,7 @@ fn tree() -> &'static Path {
             let new = tree.with_extension("new");
             let _ = std::fs::remove_dir_all(&new);
             let output = Command::new("mmdebstrap")
-                .args(["--variant=minbase", "--include=dnf,rpm"])
+                .args(["--variant=minbase", "--include=dnf,rpm,cfengine3"])
                 .args([
                     "--dpkgopt=force-unsafe-io",
                     "--aptopt=Acquire::Languages \"none\"",
