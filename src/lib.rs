@@ -11,9 +11,11 @@
 //! - [`manifest`]: documents into ordered resources
 //! - [`engine`]: policy, sessions and the life of a resource
 //! - [`agent`]: where manifests come from
+//! - [`cfengine`]: a package module for CFEngine's agent
 //! - [`cli`]: the command line
 
 pub mod agent;
+pub mod cfengine;
 pub mod cli;
 pub mod engine;
 pub mod facts;

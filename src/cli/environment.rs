@@ -8,6 +8,7 @@ use super::CliError;
 use crate::facts::{Gatherer, Places};
 use crate::model::document;
 use crate::model::value::{Map, Value};
+use crate::resource::package;
 use crate::system::{SystemClock, files};
 use crate::template::Env;
 use crate::template::env::Facts;
@@ -31,6 +32,27 @@ pub(super) struct NatsArgs {
     /// The stream of registrations for lookups
     #[arg(short = 'R', long, global = true, value_name = "STREAM", hide = true)]
     registration: Option<String>,
+}
+
+/// How packages are set up.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct PackageArgs {
+    /// The package module that `provider: cfengine` stands for: a name or a path
+    #[arg(
+        long,
+        global = true,
+        env = "CCM_CFENGINE_MODULE",
+        value_name = "MODULE",
+        hide = true
+    )]
+    cfengine_module: Option<String>,
+}
+
+impl PackageArgs {
+    /// Returns what the packages of one run share.
+    pub(super) fn shared(&self) -> package::Shared {
+        package::Shared::default().with_default_module(self.cfengine_module.clone())
+    }
 }
 
 /// Facts that somebody gives by hand.

@@ -2,6 +2,7 @@
 //! lines, documents and exit codes. Decides nothing about a resource.
 
 mod apply;
+mod cfengine;
 mod data;
 mod ensure;
 mod environment;
@@ -50,6 +51,7 @@ enum Command {
     Hiera(hiera::Args),
     Template(template::Args),
     Validate(validate::Args),
+    Cfengine(cfengine::Args),
     Util(util::Args),
 }
 
@@ -102,6 +104,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Hiera(args) => hiera::run(args, &mut console),
         Command::Template(args) => template::run(&args, &mut console),
         Command::Validate(args) => validate::run(&args, &mut console),
+        Command::Cfengine(args) => cfengine::run(args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),
     };
     match result {

@@ -1,12 +1,12 @@
 //! `ccm status`: what is, without asking for anything.
 
-use super::environment::{FactArgs, environment};
+use super::environment::{FactArgs, PackageArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
 use crate::model::resource::{Archive, File, Package, Properties, Resource, Scaffold, Service};
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
-use crate::resource::{self, Host, package, service};
+use crate::resource::{self, Host, service};
 use crate::system::{Accounts, SystemClock, SystemRunner};
 
 /// Shows the current state of a resource
@@ -29,6 +29,9 @@ pub(super) struct Args {
     /// The provider to ask
     #[arg(long, default_value_t)]
     provider: String,
+
+    #[command(flatten)]
+    packages: PackageArgs,
 
     /// Prints JSON instead of YAML
     #[arg(long)]
@@ -92,7 +95,7 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
         accounts: &accounts,
         working_dir: &directory,
         env: &env,
-        packages: &package::Shared::default(),
+        packages: &args.packages.shared(),
         services: &service::Memory::default(),
     };
     let provider = resource::select_provider(&resource, host).map_err(|err| err.to_string())?;

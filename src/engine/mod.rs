@@ -138,6 +138,12 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Returns the same engine with what packages share, as somebody set it up.
+    #[must_use]
+    pub fn with_packages(self, packages: package::Shared) -> Self {
+        Self { packages, ..self }
+    }
+
     pub fn session(&self) -> &Session {
         &self.session
     }

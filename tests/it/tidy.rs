@@ -21,7 +21,7 @@ fn root() -> &'static Path {
 }
 
 /// What each room may import beside `model`; faces may import anything and nobody imports a face.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("model", &[]),
     ("system", &[]),
     ("template", &[]),
@@ -42,10 +42,12 @@ const ARROWS: [(&str, &[&str]); 11] = [
             "system", "template", "facts", "health", "hiera", "resource", "manifest", "engine",
         ],
     ),
+    ("cfengine", &["system", "template", "resource"]),
     (
         "cli",
         &[
             "system", "template", "facts", "hiera", "resource", "manifest", "engine", "agent",
+            "cfengine",
         ],
     ),
 ];

@@ -288,7 +288,10 @@ mod tests {
     #[test]
     fn a_simulation_names_upgrades_and_only_those() {
         for (line, expected) in [
-            ("Inst demo [1.0-1] (1.1-1 localhost [all])", "demo 1.1-1 all"),
+            (
+                "Inst demo [1.0-1] (1.1-1 localhost [all])",
+                "demo 1.1-1 all",
+            ),
             (
                 "Inst multi:i386 [1.0] (2.0 localhost [i386]) [multi:i386 on multi:amd64] [multi:amd64 ]",
                 "multi 2.0 i386",
@@ -297,10 +300,16 @@ mod tests {
                 "Inst libc-dev [2.6-1] (2.6-2 Debian:6.0.10/oldstable, Debian-Security:6.0/old [amd64])",
                 "libc-dev 2.6-2 amd64",
             ),
-            ("Inst agent [1~rc1] (1-0 release/4.1.0-2 jessie:jessie [amd64]) []", "agent 1-0 amd64"),
+            (
+                "Inst agent [1~rc1] (1-0 release/4.1.0-2 jessie:jessie [amd64]) []",
+                "agent 1-0 amd64",
+            ),
         ] {
             let found = read_upgrade(line).unwrap();
-            assert_eq!(format!("{} {} {}", found.name, found.version, found.arch), expected);
+            assert_eq!(
+                format!("{} {} {}", found.name, found.version, found.arch),
+                expected
+            );
         }
         for line in [
             "Inst new (1.0 localhost [amd64])",

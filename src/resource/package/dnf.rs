@@ -236,7 +236,10 @@ impl PackageProvider for Dnf<'_> {
         let what: Vec<String> = targets.iter().map(what).collect();
         let mut words = vec!["install", "-y"];
         words.extend(what.iter().map(String::as_str));
-        if targets.iter().any(|target| target.version == Wanted::Latest) {
+        if targets
+            .iter()
+            .any(|target| target.version == Wanted::Latest)
+        {
             // Where the host does not say so, an installed package is good enough for dnf.
             words.insert(0, "--setopt=best=True");
         }
