@@ -8,6 +8,8 @@
 
 pub mod module;
 mod request;
+#[cfg(test)]
+mod tests;
 pub mod wrapper;
 
 pub use module::{Command, answer};

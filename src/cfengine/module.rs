@@ -100,7 +100,7 @@ fn package_data(record: Option<&Record>, batch: &Batch<'_>) -> Result<String, Mo
         let found = batch.open_file(wish)?;
         return Ok(format!("PackageType=file\n{}", entry(&found)));
     }
-    batch.check(wish)?;
+    batch.check_name(wish)?;
     // Lists hold plain names, so that the agent would never find this one there.
     if wish.name.contains(':') {
         return Err(ModuleError::QualifiedName);

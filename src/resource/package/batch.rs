@@ -83,12 +83,26 @@ impl<'a> Batch<'a> {
 
     /// Returns what is in a package file.
     pub fn open_file(&self, wish: &Wish) -> Result<Instance, PackageError> {
+        if !wish.name.starts_with('/') {
+            let name = quote(&wish.name);
+            let message = format!("package file must be named by its whole path: {name}");
+            return Err(Invalid::new("name", message).into());
+        }
         self.check(wish)?;
         self.open().open_file(&wish.name)
     }
 
-    /// Refuses what could be more than a package to a package manager.
-    pub fn check(&self, wish: &Wish) -> Result<(), PackageError> {
+    /// Refuses what is no name, or could be more than a package to a package manager.
+    pub fn check_name(&self, wish: &Wish) -> Result<(), PackageError> {
+        if wish.name.starts_with('/') {
+            let name = quote(&wish.name);
+            let message = format!("package name must not be a path: {name}");
+            return Err(Invalid::new("name", message).into());
+        }
+        self.check(wish)
+    }
+
+    fn check(&self, wish: &Wish) -> Result<(), PackageError> {
         let version = match wish.version.as_str() {
             "" => LATEST,
             version => version,
@@ -194,7 +208,7 @@ impl<'a> Batch<'a> {
         wishes: &[Wish],
         open: &dyn PackageProvider,
     ) -> Result<Vec<Vec<Instance>>, BatchError> {
-        for_each(wishes, |wish| self.check(wish))?;
+        for_each(wishes, |wish| self.check_name(wish))?;
         if wishes.len() > 1 {
             self.host.packages.expect_many();
         }

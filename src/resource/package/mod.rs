@@ -16,7 +16,7 @@ mod error;
 mod select;
 mod shared;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod versions;
 
 use std::cmp::Ordering;
