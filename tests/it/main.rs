@@ -1,6 +1,7 @@
 //! Everything that needs the whole program. One binary, one module per concern:
 //! - `api`: requests piped in, responses field by field
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
+//! - `cfengine`: the package module by itself, and driven by the real agent
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
@@ -30,6 +31,7 @@
 mod api;
 mod apply;
 mod archive;
+mod cfengine;
 mod crash;
 mod data;
 mod exec;

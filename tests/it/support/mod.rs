@@ -2,6 +2,7 @@
 
 pub mod http;
 pub mod pack;
+pub mod packages;
 pub mod root;
 pub mod systemd;
 
