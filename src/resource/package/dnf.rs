@@ -62,7 +62,7 @@ impl Dnf<'_> {
         let output = self.run("dnf", &words)?;
         match output.is_success() {
             true => Ok(output),
-            false => Err(failed(output.code, Complaint::of(&output))),
+            false => Err(failed(output.code, Complaint::of_dnf(&output))),
         }
     }
 
