@@ -126,7 +126,8 @@ mod tests {
         ours.install().unwrap();
         ours.install().unwrap();
         let foreign = wrapper(directory.path(), "apt_get");
-        std::fs::write(directory.path().join("apt_get"), "#!/usr/bin/python3\n").unwrap();
+        let path = directory.path().join("apt_get");
+        files::write_private(&path, b"#!/usr/bin/python3\n", Durability::Cached).unwrap();
         let error = foreign.install().unwrap_err();
         assert!(matches!(error, WrapperError::Foreign(_)), "{error}");
     }
