@@ -35,7 +35,7 @@ pub enum Command {
     Remove,
 }
 
-/// Why a command can't be carried out, and for which package if it is about one.
+/// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
 enum ModuleError {
     #[error(transparent)]

@@ -11,6 +11,14 @@ use crate::system::{FileError, LockError, Output, RunError};
 /// How many of a package manager's last lines are told.
 const LINES: usize = 6;
 
+/// How lines begin by which dnf 4 and 5 explain no failure, progress among them.
+const DNF_CHATTER: [&str; 4] = [
+    "Unable to detect release version",
+    "Updating and loading repositories",
+    "Repositories loaded",
+    "[",
+];
+
 /// How much of one line is told.
 const LINE_CHARS: usize = 300;
 
@@ -141,7 +149,7 @@ impl Complaint {
     /// output, between the line that begins it and the one that ends the transaction.
     pub(super) fn of_dnf(output: &Output) -> Self {
         let Self(mut errors) = Self::of(output);
-        errors.retain(|line| !line.starts_with("Unable to detect release version"));
+        errors.retain(|line| !DNF_CHATTER.iter().any(|chatter| line.starts_with(chatter)));
         if errors.iter().any(|line| line.contains("scriptlet")) {
             let text = output.stdout_text();
             let said = text
@@ -209,5 +217,8 @@ mod tests {
     fn of_other_failures_only_the_errors_are_told() {
         let stdout = "Running scriptlet: a-1.noarch 1/1\nfine\n";
         assert_eq!(of_dnf(stdout, "Error: no\n"), ": Error: no");
+        let fifth = "Updating and loading repositories:\nRepositories loaded.\n\
+                     [1/2] Total 100%\nNo match for argument: a\n";
+        assert_eq!(of_dnf("", fifth), ": No match for argument: a");
     }
 }
