@@ -13,9 +13,11 @@
 //! - [`engine`]: policy, sessions and the life of a resource
 //! - [`agent`]: one node's daemon: when to act, what to answer, what must reach the bus
 //! - [`fleet`]: which nodes, in which order, and when to stop
+//! - [`cfengine`]: a package module for CFEngine's agent
 //! - [`cli`]: the command line
 
 pub mod agent;
+pub mod cfengine;
 pub mod cli;
 pub mod engine;
 pub mod facts;

@@ -62,7 +62,7 @@ need_nats() {
 }
 
 # Tests change packages with the real package managers, in a system below target/. Nothing is
-# started: cfengine3 is only there for its package modules.
+# started: of cfengine3 the host only needs the package modules, the system has an agent of its own.
 need_package_managers() {
     need_packages mmdebstrap dpkg-dev dnf rpm createrepo-c cfengine3
 }

@@ -326,6 +326,7 @@ fn build(
         started: clock.now(),
         beat: config.beat,
         noop: config.noop,
+        cfengine_module: config.cfengine_module.clone(),
         environ,
         state_dir: config.state_dir.clone(),
         facts: FactsKeeper::new(places, clock.clone(), config.facts_interval),

@@ -39,6 +39,8 @@ pub struct Node {
     pub beat: Duration,
     /// Whatever is asked, nothing is changed.
     pub noop: bool,
+    /// The package module of a plain `provider: cfengine`.
+    pub cfengine_module: Option<String>,
     pub environ: BTreeMap<String, String>,
     pub state_dir: PathBuf,
     pub clock: Arc<dyn Clock>,

@@ -21,6 +21,7 @@ use crate::model::resource::{Phase, Resource, decode};
 use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::secret::redact_url;
 use crate::model::state::State;
+use crate::resource::package;
 use crate::system::{Accounts, Digest, SystemRunner, files};
 use crate::template::expr::Cache as Programs;
 use crate::template::{Env, resolve};
@@ -144,6 +145,7 @@ impl Order {
         let mut reporter = Reporter { node };
         let session = Session::memory(node.clock.now());
         let mut engine = Engine::new(machine, session, &mut reporter)
+            .with_packages(node.packages())
             .owing(owed)
             .stopping(&stop);
         let result = engine.run(&scope, &manifest);
@@ -216,6 +218,11 @@ impl Node {
         Ok(resolved.data)
     }
 
+    /// Returns what the packages of one run share.
+    fn packages(&self) -> package::Shared {
+        package::Shared::default().with_default_module(self.cfengine_module.clone())
+    }
+
     /// Brings one resource to its state and returns its event, which is published.
     pub fn ensure(
         &self,
@@ -246,7 +253,8 @@ impl Node {
         };
         let session = Session::memory(self.clock.now());
         let mut reporter = Reporter { node: self };
-        let mut engine = Engine::new(machine, session, &mut reporter);
+        let mut engine =
+            Engine::new(machine, session, &mut reporter).with_packages(self.packages());
         let event = engine
             .apply(&scope, &Arc::new(resource))
             .map_err(|err| err.to_string())?;
@@ -279,7 +287,7 @@ impl Node {
             clock: &*self.clock,
             accounts: Accounts::default(),
         };
-        look(&resource, &scope, &machine).map_err(|err| err.to_string())
+        look(&resource, &scope, &machine, &self.packages()).map_err(|err| err.to_string())
     }
 }
 

@@ -1,6 +1,6 @@
 //! `ccm apply`: a manifest, run once.
 
-use super::environment::{FactArgs, NatsArgs, environment};
+use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
 use super::output::{Console, Report};
 use super::{CliError, Verdict, data};
 use crate::agent::sources::{self, Fetched, SourceError};
@@ -63,6 +63,9 @@ pub(super) struct Args {
     /// Exits with 2 when something changed, 4 when it failed, 6 for both
     #[arg(long)]
     detailed_exitcodes: bool,
+
+    #[command(flatten)]
+    packages: PackageArgs,
 
     #[command(flatten)]
     inputs: Inputs,
@@ -205,7 +208,7 @@ fn execute(
         accounts: Accounts::default(),
     };
     let session = Session::memory(SystemClock.now());
-    let mut engine = Engine::new(machine, session, console);
+    let mut engine = Engine::new(machine, session, console).with_packages(args.packages.shared());
     let result = engine.run(scope, manifest);
     let session = engine.into_session();
     result.map_err(CliError::failed)?;

@@ -10,6 +10,7 @@ use crate::facts::{Gatherer, Places};
 use crate::model::document;
 use crate::model::value::{Map, Value};
 use crate::nats::{self, Bus, Connection, ContextError, Given, Patience, Settings, context};
+use crate::resource::package;
 use crate::system::{SystemClock, files};
 use crate::template::Env;
 use crate::template::env::Facts;
@@ -82,6 +83,27 @@ impl NatsArgs {
         nats::connect(&settings, patience, CONNECTION)
             .await
             .map_err(CliError::failed)
+    }
+}
+
+/// How packages are set up.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct PackageArgs {
+    /// The package module that `provider: cfengine` stands for: a name or a path
+    #[arg(
+        long,
+        global = true,
+        env = "CCM_CFENGINE_MODULE",
+        value_name = "MODULE",
+        hide = true
+    )]
+    cfengine_module: Option<String>,
+}
+
+impl PackageArgs {
+    /// Returns what the packages of one run share.
+    pub(super) fn shared(&self) -> package::Shared {
+        package::Shared::default().with_default_module(self.cfengine_module.clone())
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod agent;
 mod apply;
+mod cfengine;
 mod data;
 mod ensure;
 mod environment;
@@ -56,6 +57,7 @@ enum Command {
     Template(template::Args),
     Validate(validate::Args),
     Fleet(fleet::Args),
+    Cfengine(cfengine::Args),
     Util(util::Args),
 }
 
@@ -119,6 +121,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Template(args) => template::run(&args, &mut console),
         Command::Validate(args) => validate::run(&args, &mut console),
         Command::Fleet(args) => fleet::run(args, &mut console),
+        Command::Cfengine(args) => cfengine::run(args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),
     };
     match result {

@@ -1,6 +1,6 @@
 //! `ccm status`: what is, without asking for anything.
 
-use super::environment::{FactArgs, NatsArgs, environment};
+use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
 use crate::engine::{Machine, Mode, Scope, look, to_look_at};
@@ -29,6 +29,9 @@ pub(super) struct Args {
     /// The provider to ask
     #[arg(long, default_value_t)]
     provider: String,
+
+    #[command(flatten)]
+    packages: PackageArgs,
 
     /// Prints JSON instead of YAML
     #[arg(long)]
@@ -78,7 +81,7 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
         accounts: Accounts::default(),
     };
     let scope = Scope::new(env, Mode::default());
-    look(&resource, &scope, &machine).map_err(|err| err.to_string())
+    look(&resource, &scope, &machine, &args.packages.shared()).map_err(|err| err.to_string())
 }
 
 /// Returns what upstream prints: the metadata alone, or the type's own keys.

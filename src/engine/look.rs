@@ -56,7 +56,7 @@ pub fn look(resource: &Resource, scope: &Scope, machine: &Machine<'_>) -> Result
         accounts: &machine.accounts,
         working_dir: scope.working_dir(),
         env: &scope.env,
-        packages: &package::Shared::default(),
+        packages,
         services: &service::Memory::default(),
         scaffolds: &scaffold::Sources::default(),
     };

@@ -140,6 +140,12 @@ impl<'a> Engine<'a> {
         self
     }
 
+    /// Returns the same engine with what packages share, as somebody set it up.
+    #[must_use]
+    pub fn with_packages(self, packages: package::Shared) -> Self {
+        Self { packages, ..self }
+    }
+
     pub fn session(&self) -> &Session {
         &self.session
     }

@@ -3,6 +3,7 @@
 //! - `api`: requests piped in, responses field by field
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
 //! - `bundle`: what the controller packs, as a node takes it
+//! - `cfengine`: the package module by itself, and driven by the real agent
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
@@ -37,6 +38,7 @@ mod api;
 mod apply;
 mod archive;
 mod bundle;
+mod cfengine;
 mod crash;
 mod data;
 mod exec;

@@ -2,22 +2,17 @@
 
 use std::fmt::Write as _;
 
+use crate::support::packages::APT;
 use crate::support::root::ScratchRoot;
 
 /// A system whose apt knows four versions of `demo`; the one with an epoch is the latest.
 fn system() -> ScratchRoot {
-    let root = ScratchRoot::new();
-    for version in ["1.0-1", "1.1~rc1-1", "1.1-1", "2:0.9-1"] {
-        root.deb("demo", version, "all", "", &[]);
-    }
-    root
+    ScratchRoot::with_debs(&["1.0-1", "1.1~rc1-1", "1.1-1", "2:0.9-1"])
 }
 
 #[test]
 fn every_row_of_the_decision_table_holds() {
-    let root = system();
-    root.use_apt_repository();
-    for (ensure, message, outcome, version) in [
+    let rows = [
         (
             "present",
             "Would have installed version present",
@@ -73,28 +68,8 @@ fn every_row_of_the_decision_table_holds() {
             "changed",
             "2:0.9-1",
         ),
-    ] {
-        let entry = format!("demo: {{ensure: '{ensure}'}}");
-        let noop = root.packages(&entry, &["--noop"]);
-        let said = noop.event(0)["noop_message"].as_str().unwrap_or_default();
-        assert_eq!(said, message, "{ensure}");
-        let expected = if message.is_empty() {
-            "stable"
-        } else {
-            "changed"
-        };
-        assert_eq!(noop.outcomes(), [expected], "{ensure} in noop");
-        let applied = root.packages(&entry, &[]);
-        assert_eq!(applied.outcomes(), [outcome], "{:#}", applied.event(0));
-        assert_eq!(applied.event(0)["final_ensure"], version, "{ensure}");
-        assert_eq!(applied.event(0)["provider"], "apt");
-        let real = root.shell("dpkg-query -W -f='${Version} ${db:Status-Status}' demo || true");
-        let real = real.ok();
-        match version {
-            "absent" => assert!(!real.ends_with(" installed"), "{real}"),
-            version => assert_eq!(real, format!("{version} installed")),
-        }
-    }
+    ];
+    APT.walk(&system(), &rows);
 }
 
 #[test]
@@ -129,7 +104,6 @@ fn a_stable_manifest_of_two_hundred_packages_starts_one_process() {
 #[test]
 fn what_an_exec_installs_is_seen_by_the_packages_behind_it() {
     let root = system();
-    root.use_apt_repository();
     let applied = root.apply(
         "    - package: {name: demo, ensure: absent}
     - exec: {name: /usr/bin/apt-get install -q -y demo}
@@ -167,7 +141,6 @@ fn a_broken_maintainer_script_is_told_seen_and_repaired() {
 #[test]
 fn a_missing_version_and_an_unknown_package_are_clear_errors() {
     let root = system();
-    root.use_apt_repository();
     let applied = root.packages(
         "demo: {ensure: '9.9'}\nnone: {ensure: present}\nnothing: {ensure: latest}\ndem.: {ensure: present}",
         &[],
@@ -192,6 +165,49 @@ fn a_missing_version_and_an_unknown_package_are_clear_errors() {
     );
     let state = root.ccm(&["status", "package", "demo"]).ok();
     assert!(state.contains("version: absent"), "{state}");
+    root.deb("demo", "9.9", "all", "", &[]);
+    root.use_apt_repository();
+    let applied = root.packages("demo: {ensure: '9.9'}", &[]);
+    assert_eq!(applied.outcomes(), ["changed"], "{:#}", applied.event(0));
+}
+
+#[test]
+fn hostile_names_and_versions_start_no_process() {
+    let root = ScratchRoot::new();
+    root.count(&[
+        "dpkg-query",
+        "apt-get",
+        "apt-cache",
+        "rpm",
+        "dnf",
+        "dpkg-deb",
+    ]);
+    for (name, ensure) in [
+        ("a;id", "present"),
+        ("$(id)", "present"),
+        ("a b", "present"),
+        ("~ninstalled", "present"),
+        ("?installed", "present"),
+        ("a-", "absent"),
+        ("a*", "absent"),
+        ("a/unstable", "latest"),
+        ("a=1", "latest"),
+        ("../a.deb", "present"),
+        ("/srv/../a.deb", "present"),
+        ("/etc/passwd", "present"),
+        ("a", "1 --allow-unauthenticated"),
+        ("a", "1$(id)"),
+        ("a", "1/unstable"),
+    ] {
+        for provider in ["apt", "dnf"] {
+            let args = ["ensure", "package", name, ensure, "--provider", provider];
+            let error = root.ccm(&args).error(2);
+            assert!(error.contains("package"), "{name} {ensure}: {error}");
+        }
+    }
+    let error = root.ccm(&["ensure", "package", "--", "-rf"]).error(2);
+    assert!(error.contains("must not start with a hyphen"), "{error}");
+    assert_eq!(root.counts(), [""; 0]);
 }
 
 /// Holds dpkg's lock until its standard input ends.
@@ -204,7 +220,6 @@ sys.stdin.read()'";
 #[test]
 fn a_held_lock_is_waited_for_and_then_named() {
     let root = system();
-    root.use_apt_repository();
     // The pipe ends after the first try; the second finds the lock free, or waits until it is.
     let outcome = root.shell(&format!(
         "mkfifo /var/tmp/pipe
@@ -230,7 +245,6 @@ fn a_held_lock_is_waited_for_and_then_named() {
 #[test]
 fn an_index_is_updated_once_and_only_when_it_should_be() {
     let root = system();
-    root.use_apt_repository();
     root.deb("late", "1", "all", "", &[]);
     root.deb("later", "1", "all", "", &[]);
     root.use_apt_repository();
@@ -265,7 +279,6 @@ later: {ensure: present, update_index: always}";
 #[test]
 fn a_repository_that_is_down_is_named_and_tried_again() {
     let root = system();
-    root.use_apt_repository();
     root.write(
         "/etc/apt/sources.list",
         "deb [trusted=yes] file:/srv/gone ./\n",
@@ -322,12 +335,7 @@ fn an_edited_configuration_file_survives_upgrade_removal_and_return() {
 #[test]
 fn architectures_stand_side_by_side() {
     let root = ScratchRoot::new();
-    for arch in ["amd64", "i386"] {
-        root.deb("multi", "1.0", arch, "Multi-Arch: same\n", &[]);
-        root.deb("multi", "2.0", arch, "Multi-Arch: same\n", &[]);
-    }
-    root.shell("dpkg --add-architecture i386").ok();
-    root.use_apt_repository();
+    root.add_multi();
     let both = "multi:amd64: {ensure: '1.0'}\nmulti:i386: {ensure: '1.0'}\nmulti: {ensure: '1.0'}";
     let both = both
         .replace("multi:", "'multi:")
@@ -355,26 +363,17 @@ fn architectures_stand_side_by_side() {
 #[test]
 fn a_package_file_is_managed_by_its_path() {
     let root = system();
-    root.use_apt_repository();
     let old = "/srv/apt/demo_1.0-1_all.deb";
     let new = "/srv/apt/demo_1.1-1_all.deb";
-    for (file, ensure, outcome, version) in [
+    let rows = [
         (old, "present", "changed", "1.0-1"),
         (new, "present", "stable", "1.0-1"),
         (new, "latest", "changed", "1.1-1"),
         (old, "latest", "stable", "1.1-1"),
         (old, "1.0-1", "changed", "1.0-1"),
         (new, "absent", "changed", "absent"),
-    ] {
-        let applied = root.packages(&format!("{file}: {{ensure: '{ensure}'}}"), &[]);
-        assert_eq!(
-            applied.outcomes(),
-            [outcome],
-            "{file} {ensure}: {:#}",
-            applied.event(0)
-        );
-        assert_eq!(applied.event(0)["final_ensure"], version);
-    }
+    ];
+    APT.walk_files(&root, &rows);
     let failure = root
         .packages("/srv/none.deb: {ensure: present}", &[])
         .failure(0);

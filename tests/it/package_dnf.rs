@@ -1,21 +1,16 @@
 //! Packages with the real dnf and rpm.
 
+use crate::support::packages::DNF;
 use crate::support::root::ScratchRoot;
 
 /// A system whose dnf knows four versions of `demo`; the one with an epoch is the latest.
 fn system() -> ScratchRoot {
-    let root = ScratchRoot::new();
-    for version in ["1.0-1", "1.1~rc1-1", "1.1-1", "2:0.9-1"] {
-        root.rpm("demo", version);
-    }
-    root.use_rpm_repository();
-    root
+    ScratchRoot::with_rpms(&["1.0-1", "1.1~rc1-1", "1.1-1", "2:0.9-1"])
 }
 
 #[test]
 fn every_row_of_the_decision_table_holds() {
-    let root = system();
-    for (ensure, message, outcome, version) in [
+    let rows = [
         (
             "1.0-1",
             "Would have installed version 1.0-1",
@@ -62,23 +57,8 @@ fn every_row_of_the_decision_table_holds() {
         ),
         ("absent", "Would have uninstalled", "changed", "absent"),
         ("latest", "Would have installed latest", "changed", "0.9-1"),
-    ] {
-        let entry = format!("demo: {{ensure: '{ensure}', provider: dnf}}");
-        let noop = root.packages(&entry, &["--noop"]);
-        let said = noop.event(0)["noop_message"].as_str().unwrap_or_default();
-        assert_eq!(said, message, "{ensure}");
-        let applied = root.packages(&entry, &[]);
-        assert_eq!(applied.outcomes(), [outcome], "{:#}", applied.event(0));
-        assert_eq!(applied.event(0)["final_ensure"], version, "{ensure}");
-        assert_eq!(applied.event(0)["provider"], "dnf");
-        let real = root
-            .shell("rpm -q --queryformat '%{VERSION}-%{RELEASE}' demo || true")
-            .ok();
-        match version {
-            "absent" => assert!(real.contains("is not installed"), "{real}"),
-            version => assert_eq!(real, version),
-        }
-    }
+    ];
+    DNF.walk(&system(), &rows);
 }
 
 #[test]
@@ -125,6 +105,7 @@ fn failures_carry_what_dnf_said() {
         failure.contains("Unable to find a match: demo-9.9"),
         "{failure}"
     );
+    assert_eq!(DNF.look(&root), "absent");
     root.write(
         "/etc/yum.repos.d/local.repo",
         "[local]\nname=local\nbaseurl=file:///srv/gone\ngpgcheck=0\nskip_if_unavailable=0\n",
@@ -147,24 +128,13 @@ fn a_package_file_is_managed_by_its_path() {
         "/srv/rpm/noarch/demo-1.0-1.noarch.rpm",
         "/srv/rpm/noarch/demo-1.1-1.noarch.rpm",
     );
-    for (file, ensure, outcome, version) in [
+    let rows = [
         (old, "present", "changed", "1.0-1"),
         (new, "latest", "changed", "1.1-1"),
         (old, "1.0-1", "changed", "1.0-1"),
         (new, "absent", "changed", "absent"),
-    ] {
-        let applied = root.packages(
-            &format!("{file}: {{ensure: '{ensure}', provider: dnf}}"),
-            &[],
-        );
-        assert_eq!(
-            applied.outcomes(),
-            [outcome],
-            "{file} {ensure}: {:#}",
-            applied.event(0)
-        );
-        assert_eq!(applied.event(0)["final_ensure"], version);
-    }
+    ];
+    DNF.walk_files(&root, &rows);
 }
 
 #[test]
@@ -182,4 +152,56 @@ fn the_distribution_decides_between_two_package_managers() {
     assert_eq!(provider(&root), "dnf");
     root.shell("printf 'ID=arch\\n' >/etc/os-release").ok();
     assert_eq!(provider(&root), "apt");
+}
+
+/// Fails until somebody made the file.
+const BROKEN: &str = "%pre -p <lua>
+if not posix.stat('/etc/repaired') then error('no repair yet') end
+";
+
+#[test]
+fn a_broken_scriptlet_is_told_seen_and_repaired() {
+    let root = ScratchRoot::new();
+    root.rpm("demo", "1.0-1", BROKEN);
+    root.use_rpm_repository();
+    let entry = "demo: {ensure: present, provider: dnf}";
+    let failure = root.packages(entry, &[]).failure(0);
+    assert!(
+        failure.starts_with("failed to Install package \"demo\", dnf exited 1: ")
+            && failure.contains("no repair yet"),
+        "{failure}"
+    );
+    assert_eq!(DNF.look(&root), "absent");
+    root.write("/etc/repaired", "");
+    assert_eq!(root.packages(entry, &[]).outcomes(), ["changed"]);
+    assert_eq!(DNF.look(&root), "1.0-1");
+}
+
+#[test]
+fn a_held_lock_is_waited_for_and_then_named() {
+    let root = system();
+    let ensure = "ccm ensure package demo --provider dnf --json";
+    // One of us at work is waited for as long as we are told, dnf's own lock as long as dnf does.
+    let outcome = root.shell(&format!(
+        "mkfifo /var/tmp/pipe
+        flock /run/ccm-package.lock sh -c 'touch /var/tmp/held; cat' </var/tmp/pipe &
+        exec 3>/var/tmp/pipe
+        while ! test -e /var/tmp/held; do sleep 0.1; done
+        {ensure} --lock-timeout 1s >/var/tmp/first || true
+        exec 3>&-
+        sleep 5 3>&- &
+        mkdir -p /var/lib/dnf
+        printf %s $! >/var/lib/dnf/rpmdb_lock.pid
+        {ensure} >/var/tmp/second
+        ! kill -0 $!"
+    ));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let first: serde_json::Value = serde_json::from_str(&root.read("/var/tmp/first")).unwrap();
+    let failure = first["error"][0].as_str().unwrap();
+    assert!(
+        failure.contains("/run/ccm-package.lock is still locked by"),
+        "{failure}"
+    );
+    let second: serde_json::Value = serde_json::from_str(&root.read("/var/tmp/second")).unwrap();
+    assert_eq!(second["final_ensure"], "0.9-1", "{second:#}");
 }

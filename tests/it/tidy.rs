@@ -21,7 +21,7 @@ fn root() -> &'static Path {
 }
 
 /// What each room may import beside `model`; faces may import anything and nobody imports a face.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("model", &[]),
     ("system", &[]),
     ("nats", &["system"]),
@@ -45,11 +45,12 @@ const ARROWS: [(&str, &[&str]); 13] = [
         ],
     ),
     ("fleet", &["system", "nats", "template", "manifest"]),
+    ("cfengine", &["system", "template", "resource"]),
     (
         "cli",
         &[
             "system", "nats", "template", "facts", "hiera", "resource", "manifest", "engine",
-            "agent", "fleet",
+            "agent", "fleet", "cfengine",
         ],
     ),
 ];

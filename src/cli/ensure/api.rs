@@ -90,6 +90,7 @@ fn answer(
         })?;
     let runner = SystemRunner::new();
     Engine::new(machine(&runner), session, console)
+        .with_packages(options.packages.shared())
         .apply(&scope, &resource.into())
         .map_err(|err| err.to_string())
 }

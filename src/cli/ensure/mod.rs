@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 
-use super::environment::{FactArgs, NatsArgs, environment};
+use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict, data};
 use crate::engine::{Engine, Machine, Mode, Scope, Session};
@@ -62,6 +62,9 @@ struct Options {
 
     #[command(flatten)]
     nats: NatsArgs,
+
+    #[command(flatten)]
+    packages: PackageArgs,
 
     /// Reads variables for templates from ./.env (the default)
     #[arg(long, global = true, overrides_with = "no_read_env", hide = true)]
@@ -172,7 +175,8 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     let resource = prepare(resource, &scope)?;
     let runner = SystemRunner::new();
     let event = {
-        let mut engine = Engine::new(machine(&runner), session, console);
+        let mut engine = Engine::new(machine(&runner), session, console)
+            .with_packages(options.packages.shared());
         let event = engine.apply(&scope, &resource).map_err(CliError::failed)?;
         engine
             .record(&scope, event.clone())

@@ -65,6 +65,13 @@ impl Package {
     pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
         check_name(common)?;
         check_version(&common.ensure)?;
+        if !self.options.is_empty() && !is_module(&common.provider) {
+            // To apt-get and dnf an option can be any command at all.
+            return Err(Invalid::new(
+                "options",
+                "package options are for CFEngine modules: set provider to cfengine",
+            ));
+        }
         if self.options.iter().any(|option| option.contains('\n')) {
             return Err(Invalid::new(
                 "options",
@@ -116,10 +123,14 @@ fn check_name(common: &Common) -> Result<(), Invalid> {
     Ok(())
 }
 
+fn is_module(provider: &str) -> bool {
+    provider == "cfengine" || provider.starts_with("cfengine/")
+}
+
 /// A module of CFEngine's has its own idea of what a package file is called.
 fn is_package_file(name: &str, provider: &str) -> bool {
-    let is_module = provider == "cfengine" || provider.starts_with("cfengine/");
-    name.starts_with('/') && (is_module || name.ends_with(".deb") || name.ends_with(".rpm"))
+    let is_file = is_module(provider) || name.ends_with(".deb") || name.ends_with(".rpm");
+    name.starts_with('/') && is_file
 }
 
 fn check_version(ensure: &str) -> Result<(), Invalid> {

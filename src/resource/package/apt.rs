@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::super::Host;
 use super::versions::{VersionError, debian};
-use super::{Complaint, FilePackage, Instance, PackageError, PackageProvider, Target, Wanted};
+use super::{Complaint, Instance, PackageError, PackageProvider, Target, Wanted, names_of};
 use crate::model::Value;
 use crate::model::resource::Package;
 use crate::model::state::PackageMetadata;
@@ -62,7 +62,9 @@ impl Apt<'_> {
         let patience = self.package.lock_timeout()?.as_secs();
         let wait = format!("DPkg::Lock::Timeout={patience}");
         let own = ["-o", &wait, "-o", "APT::Cmd::Pattern-Only=true"];
-        self.run("apt-get", own.into_iter().chain(words.iter().copied()))
+        let options = self.package.options.iter().map(String::as_str);
+        let words = words.iter().copied();
+        self.run("apt-get", own.into_iter().chain(options).chain(words))
     }
 
     /// Returns the version that apt would install.
@@ -111,6 +113,31 @@ fn read_line(line: &str) -> Option<Instance> {
     fields.next().is_none().then_some(instance)
 }
 
+/// Reads a line of a simulation that says what an installed package would be upgraded to:
+/// `Inst name[:arch] [old] (new origin… [arch]) …`.
+fn read_upgrade(line: &str) -> Option<Instance> {
+    let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;
+    // A package that is not installed has no old version here.
+    let (_, rest) = rest.strip_prefix('[')?.split_once("] (")?;
+    let (version, rest) = rest.split_once(' ')?;
+    let (_, arch) = rest.split_once(')')?.0.rsplit_once('[')?;
+    let name = name.split_once(':').map_or(name, |(name, _)| name);
+    Some(Instance {
+        name: name.into(),
+        version: version.into(),
+        arch: arch.trim_end_matches(']').into(),
+        ..Instance::default()
+    })
+}
+
+/// Returns how apt spells a package of one architecture. What is of all is of the machine's own.
+fn spell(target: &Target<'_>) -> String {
+    match target.arch {
+        "" | "all" => target.package.into(),
+        arch => format!("{}:{arch}", target.package),
+    }
+}
+
 impl PackageProvider for Apt<'_> {
     fn find(&self, package: &str) -> Result<Vec<Instance>, PackageError> {
         self.query(Some(package))
@@ -141,19 +168,41 @@ impl PackageProvider for Apt<'_> {
         debian::compare(&installed.version, wanted)
     }
 
-    fn open_file(&self, path: &str) -> Result<FilePackage, PackageError> {
-        let fields = ["Package", "Version"];
+    fn open_file(&self, path: &str) -> Result<Instance, PackageError> {
+        let fields = ["Package", "Version", "Architecture"];
         let output = self.run("dpkg-deb", ["-f", path].into_iter().chain(fields))?;
         let text = output.stdout_text();
         let field = |name: &str| {
             let mut lines = text.lines().filter_map(|line| line.split_once(": "));
             lines.find_map(|(key, value)| (key == name).then(|| value.trim().to_owned()))
         };
-        match (field("Package"), field("Version")) {
-            (Some(name), Some(version)) if output.is_success() => Ok(FilePackage { name, version }),
+        match fields.map(field) {
+            [Some(name), Some(version), arch] if output.is_success() => Ok(Instance {
+                name,
+                version,
+                arch: arch.unwrap_or_default(),
+                ..Instance::default()
+            }),
             _ => Err(PackageError::NotAPackage {
                 path: path.into(),
                 complaint: Complaint::of(&output),
+            }),
+        }
+    }
+
+    /// Leaves out what is held, and what could only be upgraded by removing something.
+    fn updates(&self) -> Result<Vec<Instance>, PackageError> {
+        let output = self.apt_get(&["-s", "--with-new-pkgs", "upgrade"])?;
+        match output.is_success() {
+            true => Ok(output
+                .stdout_text()
+                .lines()
+                .filter_map(read_upgrade)
+                .collect()),
+            false => Err(PackageError::Query {
+                program: "apt-get",
+                code: output.code,
+                complaint: Complaint::of_apt(&output),
             }),
         }
     }
@@ -180,7 +229,7 @@ impl PackageProvider for Apt<'_> {
         }
     }
 
-    fn install(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError> {
+    fn install(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
         let mut words = vec![
             "install",
             "-y",
@@ -188,39 +237,90 @@ impl PackageProvider for Apt<'_> {
             "-o",
             "DPkg::Options::=--force-confold",
         ];
-        if let Wanted::Exactly(_) = version {
+        let is_exact = |target: &Target<'_>| matches!(target.version, Wanted::Exactly(_));
+        if targets.iter().any(is_exact) {
             words.push("--allow-downgrades");
         }
-        let package = target.package;
-        let what = match (target.file, version) {
-            (Some(path), _) => path.to_owned(),
-            (None, Wanted::Any) => package.to_owned(),
-            (None, Wanted::Latest) => format!("{package}={}", self.candidate(package)?),
-            (None, Wanted::Exactly(version)) => format!("{package}={version}"),
+        let what = |target: &Target<'_>| -> Result<String, PackageError> {
+            let package = spell(target);
+            Ok(match (target.file, &target.version) {
+                (Some(path), _) => path.to_owned(),
+                (None, Wanted::Any) => package,
+                (None, Wanted::Latest) => format!("{package}={}", self.candidate(&package)?),
+                (None, Wanted::Exactly(version)) => format!("{package}={version}"),
+            })
         };
-        words.push(&what);
+        let what: Vec<String> = targets.iter().map(what).collect::<Result<_, _>>()?;
+        words.extend(what.iter().map(String::as_str));
         let output = self.apt_get(&words)?;
         match output.is_success() {
             true => Ok(Vec::new()),
             false => Err(PackageError::AptInstall {
-                package: package.into(),
+                package: names_of(targets),
                 code: output.code,
                 complaint: Complaint::of_apt(&output),
             }),
         }
     }
 
-    fn uninstall(&self, package: &str) -> Result<Vec<String>, PackageError> {
+    fn uninstall(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
         let failed = |complaint| PackageError::AptUninstall {
-            package: package.into(),
+            package: names_of(targets),
             complaint,
         };
+        let what: Vec<String> = targets.iter().map(spell).collect();
+        let mut words = vec!["-q", "-y", "remove"];
+        words.extend(what.iter().map(String::as_str));
         let output = self
-            .apt_get(&["-q", "-y", "remove", package])
+            .apt_get(&words)
             .map_err(|err| failed(Complaint::new(vec![err.to_string()])))?;
         match output.is_success() {
             true => Ok(Vec::new()),
             false => Err(failed(Complaint::of_apt(&output))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_simulation_names_upgrades_and_only_those() {
+        for (line, expected) in [
+            (
+                "Inst demo [1.0-1] (1.1-1 localhost [all])",
+                "demo 1.1-1 all",
+            ),
+            (
+                "Inst multi:i386 [1.0] (2.0 localhost [i386]) [multi:i386 on multi:amd64] [multi:amd64 ]",
+                "multi 2.0 i386",
+            ),
+            (
+                "Inst libc-dev [2.6-1] (2.6-2 Debian:6.0.10/oldstable, Debian-Security:6.0/old [amd64])",
+                "libc-dev 2.6-2 amd64",
+            ),
+            (
+                "Inst agent [1~rc1] (1-0 release/4.1.0-2 jessie:jessie [amd64]) []",
+                "agent 1-0 amd64",
+            ),
+        ] {
+            let found = read_upgrade(line).unwrap();
+            assert_eq!(
+                format!("{} {} {}", found.name, found.version, found.arch),
+                expected
+            );
+        }
+        for line in [
+            "Inst new (1.0 localhost [amd64])",
+            "Conf demo (1.1-1 localhost [all])",
+            "Inst demo",
+            "Inst demo [1",
+            "Inst demo [1] (2",
+            "Inst demo [1] (2 x",
+            "",
+        ] {
+            assert_eq!(read_upgrade(line), None, "{line}");
         }
     }
 }

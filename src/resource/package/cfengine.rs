@@ -3,8 +3,11 @@
 //! A command is an argument, the request goes to standard input as `Key=value` lines, the answer
 //! comes back the same way. Modules are of all sorts, so nothing but their lists is believed: an
 //! exit code or an error message of a change is only told when the lists do not show the change.
-//! Versions belong to the module: they are equal or they are not, and never ordered here. One
-//! package is named per call, because some modules only read the last.
+//! Versions belong to the module: they are equal or they are not, and never ordered here.
+//!
+//! A resource names one package per call, because some modules only read the last. Only the
+//! architectures of one package go together, as they have to stay of one version: a module that
+//! knows several reads them all.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,7 +15,7 @@ use std::time::Duration;
 
 use super::super::Host;
 use super::versions::{VersionError, generic};
-use super::{Complaint, FilePackage, Instance, PackageError, PackageProvider, Target, Wanted};
+use super::{Complaint, Instance, PackageError, PackageProvider, Target, Wanted};
 use crate::model::Value;
 use crate::model::resource::Package;
 use crate::model::state::PackageMetadata;
@@ -60,7 +63,7 @@ pub(super) struct Module<'a> {
 }
 
 /// A package as the protocol names it. Empty parts are left out.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Named<'a> {
     /// `Name`, or `File` for what may be either.
     key: &'a str,
@@ -104,17 +107,18 @@ impl Module<'_> {
         Ok(output)
     }
 
-    fn call(&self, command: &'static str, named: Named<'_>) -> Result<Answer, PackageError> {
+    fn call(&self, command: &'static str, named: &[Named<'_>]) -> Result<Answer, PackageError> {
         self.check_api()?;
         let mut request = String::new();
         let options = self.package.options.iter().map(|text| ("options", &**text));
-        let parts = [
-            (named.key, named.name),
-            ("Version", named.version),
-            ("Architecture", named.arch),
-        ];
-        for (key, value) in options.chain(parts.into_iter().filter(|(_, value)| !value.is_empty()))
-        {
+        let parts = named.iter().flat_map(|named| {
+            [
+                (named.key, named.name),
+                ("Version", named.version),
+                ("Architecture", named.arch),
+            ]
+        });
+        for (key, value) in options.chain(parts.filter(|(_, value)| !value.is_empty())) {
             request.push_str(&format!("{key}={value}\n"));
         }
         let output = self.run(command, request)?;
@@ -140,7 +144,7 @@ impl Module<'_> {
     }
 
     fn list_of(&self, command: &'static str) -> Result<Vec<Instance>, PackageError> {
-        let answer = self.call(command, Named::default())?;
+        let answer = self.call(command, &[])?;
         // A list that may be short would make packages look absent.
         if !answer.errors.is_empty() {
             return Err(self.failed(command, answer.errors));
@@ -165,7 +169,7 @@ impl Module<'_> {
             version,
             arch: "",
         };
-        let answer = self.call("get-package-data", named)?;
+        let answer = self.call("get-package-data", &[named])?;
         match (answer.kind.as_deref(), answer.records.first()) {
             (Some("file"), Some(found)) => Ok((true, found.clone())),
             (Some("repo"), Some(found)) => Ok((false, found.clone())),
@@ -237,12 +241,8 @@ impl PackageProvider for Module<'_> {
         Ok(generic::compare(installed, wanted, false).then_with(|| installed.as_str().cmp(wanted)))
     }
 
-    fn open_file(&self, path: &str) -> Result<FilePackage, PackageError> {
-        let (_, found) = self.package_data(path, "")?;
-        Ok(FilePackage {
-            name: found.name,
-            version: found.version,
-        })
+    fn open_file(&self, path: &str) -> Result<Instance, PackageError> {
+        self.package_data(path, "").map(|(_, found)| found)
     }
 
     /// A module has no command for this, but listing updates has to look for them.
@@ -250,51 +250,56 @@ impl PackageProvider for Module<'_> {
         self.list_of("list-updates").map(drop)
     }
 
-    fn install(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError> {
-        let version = match version {
-            Wanted::Exactly(version) => version,
-            Wanted::Any | Wanted::Latest => "",
-        };
-        let name = target.file.unwrap_or(target.package);
-        let (is_file, found) = self.package_data(name, version)?;
-        let (command, key, name) = match is_file {
-            true => ("file-install", "File", name),
-            false => ("repo-install", "Name", found.name.as_str()),
-        };
-        let named = Named {
-            key,
-            name,
-            version,
-            arch: "",
-        };
-        Ok(self.call(command, named)?.complaint())
+    fn updates(&self) -> Result<Vec<Instance>, PackageError> {
+        self.list_of("list-updates-local")
+    }
+
+    fn install(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
+        let mut complaint = Vec::new();
+        for target in targets {
+            let version = target.version.text();
+            let name = target.file.unwrap_or(target.package);
+            let (is_file, found) = self.package_data(name, version)?;
+            let (command, key, name) = match is_file {
+                true => ("file-install", "File", name),
+                false => ("repo-install", "Name", found.name.as_str()),
+            };
+            let named = Named {
+                key,
+                name,
+                version,
+                arch: target.arch,
+            };
+            complaint.extend(self.call(command, &[named])?.complaint());
+        }
+        Ok(complaint)
     }
 
     /// Installs the updates the module lists for a package, for every architecture it has.
-    fn upgrade(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError> {
-        if *version != Wanted::Latest || target.file.is_some() {
-            return self.install(target, version);
+    fn upgrade(&self, target: &Target<'_>) -> Result<Vec<String>, PackageError> {
+        if target.version != Wanted::Latest || target.file.is_some() {
+            return self.install(std::slice::from_ref(target));
         }
         let package = target.package;
         let updates = || -> Result<Vec<Instance>, PackageError> {
-            let mut updates = self.list_of("list-updates-local")?;
+            let mut updates = self.updates()?;
             updates.retain(|update| update.name == package);
             Ok(updates)
         };
         let wanted = updates()?;
-        let mut complaint = Vec::new();
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut named = Vec::with_capacity(wanted.len());
         for update in &wanted {
-            let named = Named {
+            named.push(Named {
                 key: "Name",
                 name: package,
                 version: &update.version,
                 arch: &update.arch,
-            };
-            complaint.extend(self.call("repo-install", named)?.complaint());
+            });
         }
-        if wanted.is_empty() {
-            return Ok(complaint);
-        }
+        let complaint = self.call("repo-install", &named)?.complaint();
         match updates()?.into_iter().find(|left| wanted.contains(left)) {
             None => Ok(complaint),
             Some(left) if complaint.is_empty() => Err(ModuleError::StillOutdated {
@@ -307,12 +312,17 @@ impl PackageProvider for Module<'_> {
         }
     }
 
-    fn uninstall(&self, package: &str) -> Result<Vec<String>, PackageError> {
-        let named = Named {
-            key: "Name",
-            name: package,
-            ..Named::default()
-        };
-        Ok(self.call("remove", named)?.complaint())
+    fn uninstall(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
+        let mut complaint = Vec::new();
+        for target in targets {
+            let named = Named {
+                key: "Name",
+                name: target.package,
+                version: target.version.text(),
+                arch: target.arch,
+            };
+            complaint.extend(self.call("remove", &[named])?.complaint());
+        }
+        Ok(complaint)
     }
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use super::super::Host;
 use super::versions::{VersionError, rpm};
-use super::{Complaint, FilePackage, Instance, PackageError, PackageProvider, Target, Wanted};
+use super::{Complaint, Instance, PackageError, PackageProvider, Target, Wanted, names_of};
 use crate::model::Value;
+use crate::model::resource::Package;
 use crate::model::state::PackageMetadata;
 use crate::system::{Command, Output};
 
@@ -19,7 +20,11 @@ const FORMAT: &str = r"%{NAME} %|EPOCH?{%{EPOCH}}:{0}| %{VERSION} %{RELEASE} %{A
 /// How much a list of all packages may print.
 const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
+/// The same, as dnf's own queries have it.
+const QUERY_FORMAT: &str = r"%{name} %{epoch} %{version} %{release} %{arch}\n";
+
 pub(super) struct Dnf<'a> {
+    pub package: &'a Package,
     pub host: Host<'a>,
 }
 
@@ -39,16 +44,37 @@ impl Dnf<'_> {
         Ok(output)
     }
 
+    /// Runs dnf. Options go behind the command, where dnf 5 wants most of them.
     fn dnf(
         &self,
         args: &[&str],
         failed: impl FnOnce(i32, Complaint) -> PackageError,
-    ) -> Result<Vec<String>, PackageError> {
-        let output = self.run("dnf", args)?;
+    ) -> Result<Output, PackageError> {
+        let options = self.options()?;
+        let mut words: Vec<&str> = Vec::with_capacity(args.len() + options.len());
+        let (before, after) = match args.iter().position(|word| !word.starts_with('-')) {
+            Some(command) => args.split_at(command + 1),
+            None => (args, [].as_slice()),
+        };
+        words.extend(before);
+        words.extend(options.iter().map(String::as_str));
+        words.extend(after);
+        let output = self.run("dnf", &words)?;
         match output.is_success() {
-            true => Ok(Vec::new()),
-            false => Err(failed(output.code, Complaint::of(&output))),
+            true => Ok(output),
+            false => Err(failed(output.code, Complaint::of_dnf(&output))),
         }
+    }
+
+    /// Returns the options as dnf knows them; CFEngine's own modules also take repositories
+    /// without the hyphens. Anything else would be a package to dnf.
+    fn options(&self) -> Result<Vec<String>, PackageError> {
+        let option = |text: &String| match text.split_once('=') {
+            _ if text.starts_with('-') => Ok(text.clone()),
+            Some(("enablerepo" | "disablerepo", _)) => Ok(format!("--{text}")),
+            _ => Err(PackageError::Option(text.clone())),
+        };
+        self.package.options.iter().map(option).collect()
     }
 
     fn read(&self, output: &Output, package: &str) -> Result<Vec<Instance>, PackageError> {
@@ -86,6 +112,18 @@ fn read_line(line: &str) -> Option<Instance> {
         arch: (*arch).into(),
         leftover: None,
     })
+}
+
+/// Returns how dnf spells a package of one architecture and version.
+fn spell(target: &Target<'_>) -> String {
+    let version = match &target.version {
+        Wanted::Any | Wanted::Latest => String::new(),
+        Wanted::Exactly(version) => format!("-{version}"),
+    };
+    match target.arch {
+        "" | "noarch" => format!("{}{version}", target.package),
+        arch => format!("{}{version}.{arch}", target.package),
+    }
 }
 
 impl PackageProvider for Dnf<'_> {
@@ -151,19 +189,32 @@ impl PackageProvider for Dnf<'_> {
         }
     }
 
-    fn open_file(&self, path: &str) -> Result<FilePackage, PackageError> {
+    fn open_file(&self, path: &str) -> Result<Instance, PackageError> {
         let output = self.run("rpm", &["-qp", path, "--queryformat", FORMAT])?;
         let text = output.stdout_text();
         match text.lines().find_map(read_line) {
-            Some(found) if output.is_success() => Ok(FilePackage {
-                name: found.name,
-                version: format!("{}:{}", found.epoch, found.version),
-            }),
+            Some(found) if output.is_success() => Ok(found),
             _ => Err(PackageError::NotAPackage {
                 path: path.into(),
                 complaint: Complaint::of(&output),
             }),
         }
+    }
+
+    /// Asks the cache alone, or the repositories too if there is no cache yet.
+    fn updates(&self) -> Result<Vec<Instance>, PackageError> {
+        let query = |place: &[&str]| {
+            let words = ["repoquery", "-q", "--upgrades", "--latest-limit=1"];
+            let words = [&words, place, &["--queryformat", QUERY_FORMAT]].concat();
+            self.dnf(&words, |code, complaint| PackageError::Query {
+                program: "dnf",
+                code,
+                complaint,
+            })
+        };
+        let output = query(&["--cacheonly"]).or_else(|_| query(&[]))?;
+        let text = output.stdout_text();
+        Ok(text.lines().filter_map(read_line).collect())
     }
 
     fn update_index(&self, max_age: Option<Duration>) -> Result<(), PackageError> {
@@ -177,27 +228,31 @@ impl PackageProvider for Dnf<'_> {
         self.dnf(&["makecache", how], failed).map(drop)
     }
 
-    fn install(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError> {
-        let package = target.package;
-        let what = match (target.file, version) {
-            (Some(path), _) => path.to_owned(),
-            (None, Wanted::Any | Wanted::Latest) => package.to_owned(),
-            (None, Wanted::Exactly(version)) => format!("{package}-{version}"),
+    fn install(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
+        let what = |target: &Target<'_>| match target.file {
+            Some(path) => path.to_owned(),
+            None => spell(target),
         };
-        let mut words = vec!["install", "-y", &what];
-        if *version == Wanted::Latest {
+        let what: Vec<String> = targets.iter().map(what).collect();
+        let mut words = vec!["install", "-y"];
+        words.extend(what.iter().map(String::as_str));
+        if targets
+            .iter()
+            .any(|target| target.version == Wanted::Latest)
+        {
             // Where the host does not say so, an installed package is good enough for dnf.
             words.insert(0, "--setopt=best=True");
         }
-        self.dnf(&words, |code, complaint| PackageError::DnfInstall {
-            package: package.into(),
+        let failed = |code, complaint| PackageError::DnfInstall {
+            package: names_of(targets),
             code,
             complaint,
-        })
+        };
+        self.dnf(&words, failed).map(|_| Vec::new())
     }
 
-    fn downgrade(&self, target: Target<'_>, version: &str) -> Result<Vec<String>, PackageError> {
-        let named = format!("{}-{version}", target.package);
+    fn downgrade(&self, target: &Target<'_>) -> Result<Vec<String>, PackageError> {
+        let named = spell(target);
         let what = target.file.unwrap_or(&named);
         self.dnf(&["downgrade", "-y", what], |code, complaint| {
             PackageError::Dnf {
@@ -207,16 +262,19 @@ impl PackageProvider for Dnf<'_> {
                 complaint,
             }
         })
+        .map(|_| Vec::new())
     }
 
-    fn uninstall(&self, package: &str) -> Result<Vec<String>, PackageError> {
-        self.dnf(&["remove", "-y", package], |code, complaint| {
-            PackageError::Dnf {
-                verb: "Uninstall",
-                package: package.into(),
-                code,
-                complaint,
-            }
-        })
+    fn uninstall(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
+        let what: Vec<String> = targets.iter().map(spell).collect();
+        let mut words = vec!["remove", "-y"];
+        words.extend(what.iter().map(String::as_str));
+        let failed = |code, complaint| PackageError::Dnf {
+            verb: "Uninstall",
+            package: names_of(targets),
+            code,
+            complaint,
+        };
+        self.dnf(&words, failed).map(|_| Vec::new())
     }
 }

@@ -11,6 +11,14 @@ use crate::system::{FileError, LockError, Output, RunError};
 /// How many of a package manager's last lines are told.
 const LINES: usize = 6;
 
+/// How lines begin by which dnf 4 and 5 explain no failure, progress among them.
+const DNF_CHATTER: [&str; 4] = [
+    "Unable to detect release version",
+    "Updating and loading repositories",
+    "Repositories loaded",
+    "[",
+];
+
 /// How much of one line is told.
 const LINE_CHARS: usize = 300;
 
@@ -83,6 +91,15 @@ pub enum PackageError {
         command: &'static str,
         package: String,
     },
+    #[error("dnf takes no option {}", quote(.0))]
+    Option(String),
+    #[error("package file {path} does not hold {what} {}", quote(wanted))]
+    NotInFile {
+        path: String,
+        /// Version or architecture.
+        what: &'static str,
+        wanted: String,
+    },
     #[error("{program} printed more than {limit} bytes")]
     TooMuch { program: String, limit: usize },
     #[error("could not read package file {path}{complaint}")]
@@ -127,6 +144,24 @@ impl Complaint {
         }
         Self(errors)
     }
+
+    /// Returns the end of what dnf said. When a scriptlet failed, what it printed is on standard
+    /// output, between the line that begins it and the one that ends the transaction.
+    pub(super) fn of_dnf(output: &Output) -> Self {
+        let Self(mut errors) = Self::of(output);
+        errors.retain(|line| !DNF_CHATTER.iter().any(|chatter| line.starts_with(chatter)));
+        if errors.iter().any(|line| line.contains("scriptlet")) {
+            let text = output.stdout_text();
+            let said = text
+                .rsplit_once("Running scriptlet: ")
+                .unwrap_or_default()
+                .1;
+            let said = said.split("Verifying").next().unwrap_or_default();
+            let said = said.split_once('\n').unwrap_or_default().1;
+            errors.splice(0..0, last_lines(said));
+        }
+        Self(errors)
+    }
 }
 
 fn last_lines(text: &str) -> Vec<String> {
@@ -146,5 +181,44 @@ impl fmt::Display for Complaint {
             return Ok(());
         }
         write!(out, ": {}", self.0.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_dnf(stdout: &str, stderr: &str) -> String {
+        Complaint::of_dnf(&Output {
+            code: 1,
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+            ..Output::default()
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn a_scriptlet_that_failed_has_its_say() {
+        let stdout = "Running transaction\n  Preparing : 1/1\n  Running scriptlet: a-1.noarch 1/1\n\
+                      no repair yet\nwarning: %pre(a-1) failed\n\n  Verifying : a-1 1/1\nFailed:\n  a-1\n";
+        let stderr = "Unable to detect release version (use it)\nError in PREIN scriptlet in a\n";
+        assert_eq!(
+            of_dnf(stdout, stderr),
+            ": no repair yet; warning: %pre(a-1) failed; Error in PREIN scriptlet in a"
+        );
+        assert_eq!(
+            of_dnf("", "Error in PREIN scriptlet"),
+            ": Error in PREIN scriptlet"
+        );
+    }
+
+    #[test]
+    fn of_other_failures_only_the_errors_are_told() {
+        let stdout = "Running scriptlet: a-1.noarch 1/1\nfine\n";
+        assert_eq!(of_dnf(stdout, "Error: no\n"), ": Error: no");
+        let fifth = "Updating and loading repositories:\nRepositories loaded.\n\
+                     [1/2] Total 100%\nNo match for argument: a\n";
+        assert_eq!(of_dnf("", fifth), ": No match for argument: a");
     }
 }

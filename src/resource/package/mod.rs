@@ -3,24 +3,27 @@
 //! The type decides (the table is at `plan`) and checks the result; a [`PackageProvider`] knows
 //! how packages are listed, changed and ordered on a platform, and decides nothing. `shared`
 //! keeps what the packages of one run have in common: the list of what is installed, read once.
+//! `batch` is the way in for a caller that speaks of several packages at once and plans by itself.
 //!
 //! What a package manager says about itself is never trusted: after every change the state is
 //! read again.
 
 mod apt;
+mod batch;
 mod cfengine;
 mod dnf;
 mod error;
 mod select;
 mod shared;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod versions;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use batch::{Batch, BatchError, Wish};
 pub use cfengine::ModuleError;
 pub use error::{Complaint, PackageError};
 pub use select::Provider;
@@ -65,26 +68,29 @@ pub trait PackageProvider {
     }
 
     /// Returns what is in a package file.
-    fn open_file(&self, path: &str) -> Result<FilePackage, PackageError>;
+    fn open_file(&self, path: &str) -> Result<Instance, PackageError>;
+
+    /// Returns the newer versions of what is installed, as far as the index knows them.
+    fn updates(&self) -> Result<Vec<Instance>, PackageError>;
 
     /// Updates the index of available packages, if it is older than `max_age` where that is given.
     fn update_index(&self, max_age: Option<Duration>) -> Result<(), PackageError>;
 
-    /// Installs a package that is absent, or of another version than the one named.
-    fn install(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError>;
+    /// Installs packages that are absent, or of another version than the one named, in one go.
+    fn install(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError>;
 
     /// Brings an installed package to a newer version.
-    fn upgrade(&self, target: Target<'_>, version: &Wanted) -> Result<Vec<String>, PackageError> {
-        self.install(target, version)
+    fn upgrade(&self, target: &Target<'_>) -> Result<Vec<String>, PackageError> {
+        self.install(std::slice::from_ref(target))
     }
 
     /// Brings an installed package to an older version.
-    fn downgrade(&self, target: Target<'_>, version: &str) -> Result<Vec<String>, PackageError> {
-        self.install(target, &Wanted::Exactly(version.into()))
+    fn downgrade(&self, target: &Target<'_>) -> Result<Vec<String>, PackageError> {
+        self.install(std::slice::from_ref(target))
     }
 
-    /// Removes a package.
-    fn uninstall(&self, package: &str) -> Result<Vec<String>, PackageError>;
+    /// Removes packages in one go.
+    fn uninstall(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError>;
 }
 
 /// A package of one version and architecture that a package manager knows of.
@@ -99,27 +105,49 @@ pub struct Instance {
     pub leftover: Option<String>,
 }
 
-/// What is in a package file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FilePackage {
-    pub name: String,
-    /// Empty where that can't be known before it is installed.
-    pub version: String,
+impl Instance {
+    /// Returns the version with its epoch, where it has one that says anything.
+    pub fn whole_version(&self) -> String {
+        match self.epoch.as_str() {
+            "" | "0" => self.version.clone(),
+            epoch => format!("{epoch}:{}", self.version),
+        }
+    }
 }
 
-/// What to install: a name, or a file that holds the package of that name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What to install or remove.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target<'a> {
     pub package: &'a str,
+    /// The file that holds the package, where it does not come from a repository.
     pub file: Option<&'a str>,
+    /// Empty where the package manager may choose.
+    pub arch: &'a str,
+    pub version: Wanted,
 }
 
-/// Which version to install.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Returns the names of packages as an error tells them.
+fn names_of(targets: &[Target<'_>]) -> String {
+    let names: Vec<&str> = targets.iter().map(|target| target.package).collect();
+    names.join(", ")
+}
+
+/// Which version of a package.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Wanted {
     Any,
     Latest,
     Exactly(String),
+}
+
+impl Wanted {
+    /// Returns the version that has to be it; nothing where the package manager may choose.
+    fn text(&self) -> &str {
+        match self {
+            Self::Any | Self::Latest => "",
+            Self::Exactly(version) => version,
+        }
+    }
 }
 
 /// One thing to do to a package.
@@ -185,14 +213,7 @@ fn observe(
     };
     let package = file.as_ref().map_or(name, |file| &file.name);
     let found = find(package)?;
-    let describe = |instance: &Instance| PackageMetadata {
-        name: instance.name.clone(),
-        version: instance.version.clone(),
-        arch: instance.arch.clone(),
-        provider: provider.name().into(),
-        extended: open.extended(instance),
-        ..PackageMetadata::default()
-    };
+    let describe = |instance: &Instance| describe(instance, provider, open);
     let installed = found.iter().filter(|one| one.leftover.is_none());
     let chosen = choose(
         installed.map(describe).collect(),
@@ -208,12 +229,33 @@ fn observe(
     });
     if let Some(file) = &file {
         metadata.extended.insert(FILE.into(), name.into());
-        let version = file.version.as_str().into();
-        metadata.extended.insert(FILE_VERSION.into(), version);
+        // With an epoch of 0 where there is none: a file is of that epoch and no other.
+        let version = match file.epoch.as_str() {
+            "" => file.version.clone(),
+            epoch => format!("{epoch}:{}", file.version),
+        };
+        metadata
+            .extended
+            .insert(FILE_VERSION.into(), version.into());
     }
     let ensure = metadata.version.clone();
     let detail = Detail::Package { metadata };
     Ok(State::new(host.clock.now(), name, ensure, detail))
+}
+
+fn describe(
+    instance: &Instance,
+    provider: &Provider,
+    open: &dyn PackageProvider,
+) -> PackageMetadata {
+    PackageMetadata {
+        name: instance.name.clone(),
+        version: instance.version.clone(),
+        arch: instance.arch.clone(),
+        provider: provider.name().into(),
+        extended: open.extended(instance),
+        ..PackageMetadata::default()
+    }
 }
 
 /// Chooses among several installed instances of one package, as of a kernel: the version that was
@@ -348,19 +390,21 @@ pub(super) fn change(
         .map_err(PackageError::from)?;
     let open = provider.open(package, host);
     let file = extended(metadata, FILE);
-    let target = Target {
+    let target = |version: &Wanted| Target {
         // The name as the author wrote it, with its architecture; a file's is inside.
         package: file.map_or(&resource.common.name, |_| &metadata.name),
         file,
+        arch: "",
+        version: version.clone(),
     };
     if *action != Action::Uninstall && file.is_none() {
         refresh_index(package, provider, &*open, host)?;
     }
     let complaint = match action {
-        Action::Install(version) => open.install(target, version),
-        Action::Upgrade(version) => open.upgrade(target, version),
-        Action::Downgrade(version) => open.downgrade(target, version),
-        Action::Uninstall => open.uninstall(target.package),
+        Action::Install(version) => open.install(&[target(version)]),
+        Action::Upgrade(version) => open.upgrade(&target(version)),
+        Action::Downgrade(version) => open.downgrade(&target(&Wanted::Exactly(version.clone()))),
+        Action::Uninstall => open.uninstall(&[target(&Wanted::Any)]),
     }?;
     Ok(Done {
         complaint,

@@ -58,7 +58,10 @@ impl Provider {
             "" => best(host),
             "apt" => own(Self::Apt),
             "dnf" => own(Self::Dnf),
-            "cfengine" => module(default_module(), host),
+            "cfengine" => {
+                let chosen = host.packages.default_module();
+                module(chosen.unwrap_or_else(|| default_module()), host)
+            }
             _ => match wanted.strip_prefix("cfengine/") {
                 Some(name) => module(name, host),
                 None => Err(ProviderError::NotFound),
@@ -85,7 +88,7 @@ impl Provider {
     ) -> Box<dyn PackageProvider + 'a> {
         match self {
             Self::Apt => Box::new(Apt { package, host }),
-            Self::Dnf => Box::new(Dnf { host }),
+            Self::Dnf => Box::new(Dnf { package, host }),
             Self::Cfengine { program, .. } => Box::new(Module {
                 program,
                 package,

@@ -17,6 +17,8 @@ const LOCK_FILE: &str = "/run/ccm-package.lock";
 #[derive(Debug)]
 pub struct Shared {
     lock_file: PathBuf,
+    /// The CFEngine module that a plain `cfengine` stands for, if somebody chose one.
+    default_module: Option<String>,
     expects_many: Cell<bool>,
     /// What is installed, by provider.
     lists: RefCell<BTreeMap<String, Inventory>>,
@@ -40,11 +42,20 @@ impl Shared {
     pub fn new(lock_file: impl Into<PathBuf>) -> Self {
         Self {
             lock_file: lock_file.into(),
+            default_module: None,
             expects_many: Cell::default(),
             lists: RefCell::default(),
             updated: RefCell::default(),
             modules: RefCell::default(),
         }
+    }
+
+    /// Returns the same with the CFEngine module that a plain `cfengine` stands for, by name or by
+    /// path. Without one it is what CFEngine's own policies take on the distribution.
+    #[must_use]
+    pub fn with_default_module(mut self, module: Option<String>) -> Self {
+        self.default_module = module.filter(|module| !module.is_empty());
+        self
     }
 
     /// Says that many packages will be asked for, so that listing all of them at once pays.
@@ -59,6 +70,10 @@ impl Shared {
 
     pub(super) fn lock_file(&self) -> &Path {
         &self.lock_file
+    }
+
+    pub(super) fn default_module(&self) -> Option<&str> {
+        self.default_module.as_deref()
     }
 
     /// Reports whether the index was not updated yet, and takes it as updated from now on.

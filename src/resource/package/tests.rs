@@ -37,9 +37,10 @@ struct Case {
     expect: Expected,
 }
 
+/// A command that is to be run, and what it answers.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answered {
+pub(crate) struct Answered {
     run: Vec<String>,
     #[serde(default)]
     input: String,
@@ -65,26 +66,36 @@ struct Expected {
 
 #[test]
 fn every_provider_runs_exactly_the_commands_of_its_cases() {
+    let count = try_all("package", |case: &Case| (case.name.clone(), run(case)));
+    assert!(count > 50, "{count} cases found");
+}
+
+/// Tries every case in a folder of `tests/data/provider` and returns how many there are; fails
+/// with the names and reasons of all that do not hold.
+pub(crate) fn try_all<C: serde::de::DeserializeOwned>(
+    folder: &str,
+    run: impl Fn(&C) -> (String, Result<(), String>),
+) -> usize {
     let mut count = 0;
     let mut failures = Vec::new();
-    for file in files() {
+    for file in files(folder) {
         let text = std::fs::read_to_string(&file).unwrap();
-        let cases: Vec<Case> =
+        let cases: Vec<C> =
             serde_json::from_str(&text).unwrap_or_else(|err| panic!("{}: {err}", file.display()));
         for case in cases {
             count += 1;
-            if let Err(reason) = run(&case) {
-                failures.push(format!("{}: {}: {reason}", file.display(), case.name));
+            if let (name, Err(reason)) = run(&case) {
+                failures.push(format!("{}: {name}: {reason}", file.display()));
             }
         }
     }
-    assert!(count > 50, "{count} cases found");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+    count
 }
 
-fn files() -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/provider/package");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(directory)
+fn files(folder: &str) -> Vec<PathBuf> {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/provider");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(data.join(folder))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
@@ -93,8 +104,8 @@ fn files() -> Vec<PathBuf> {
 }
 
 /// A machine whose commands are scripted.
-struct Stage {
-    runner: ScriptedRunner,
+pub(crate) struct Stage {
+    pub runner: ScriptedRunner,
     clock: FixedClock,
     accounts: Accounts,
     env: Env,
@@ -105,7 +116,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         Self {
             runner: ScriptedRunner::new(),
@@ -119,7 +130,7 @@ impl Stage {
         }
     }
 
-    fn host(&self) -> Host<'_> {
+    pub(crate) fn host(&self) -> Host<'_> {
         Host {
             runner: &self.runner,
             clock: &self.clock,
@@ -132,7 +143,7 @@ impl Stage {
         }
     }
 
-    fn answer(&self, answered: &Answered) {
+    pub(crate) fn answer(&self, answered: &Answered) {
         let argv: Vec<&str> = answered.run.iter().map(String::as_str).collect();
         let output = Output {
             code: answered.code,
@@ -141,6 +152,23 @@ impl Stage {
             ..Output::default()
         };
         self.runner.expect(&argv, Ok(output));
+    }
+
+    /// Says what was run instead of these commands, if anything, or what input they got.
+    pub(crate) fn check_calls(&self, commands: &[Answered]) -> Result<(), String> {
+        let calls = self.runner.calls();
+        let argvs: Vec<&Vec<String>> = calls.iter().map(|call| &call.argv).collect();
+        let wanted: Vec<&Vec<String>> = commands.iter().map(|command| &command.run).collect();
+        if argvs != wanted {
+            return Err(format!("ran {argvs:#?}"));
+        }
+        for (call, command) in calls.iter().zip(commands) {
+            let input = String::from_utf8_lossy(&call.input);
+            if input != command.input {
+                return Err(format!("{:?} got the input {input:?}", call.argv));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -165,18 +193,7 @@ fn run(case: &Case) -> Result<(), String> {
         error: Some(error),
         ..Expected::default()
     });
-    let calls = stage.runner.calls();
-    let argvs: Vec<&Vec<String>> = calls.iter().map(|call| &call.argv).collect();
-    let wanted: Vec<&Vec<String>> = case.commands.iter().map(|command| &command.run).collect();
-    if argvs != wanted {
-        return Err(format!("ran {argvs:#?}"));
-    }
-    for (call, command) in calls.iter().zip(&case.commands) {
-        let input = String::from_utf8_lossy(&call.input);
-        if input != command.input {
-            return Err(format!("{:?} got the input {input:?}", call.argv));
-        }
-    }
+    stage.check_calls(&case.commands)?;
     if found != case.expect {
         return Err(format!("came to {found:#?}"));
     }

@@ -5,6 +5,7 @@ pub mod deb;
 pub mod http;
 pub mod nats;
 pub mod pack;
+pub mod packages;
 pub mod root;
 pub mod systemd;
 

@@ -13,7 +13,7 @@ use super::deb::{self, Deb};
 use super::{Applied, Outcome, tool};
 
 /// Counts up when the tree has to be made anew.
-const TREE_VERSION: u32 = 1;
+const TREE_VERSION: u32 = 2;
 
 /// Mounts the layers, then becomes the command given.
 const ENTER: &str = r#"
@@ -186,15 +186,16 @@ impl ScratchRoot {
         self.shell("apt-get update -q").ok();
     }
 
-    /// Builds an rpm into the system's repository; `version` is `[epoch:]version-release`.
-    pub fn rpm(&self, name: &str, version: &str) {
+    /// Builds an rpm into the system's repository; `version` is `[epoch:]version-release`, and the
+    /// sections are added to its spec.
+    pub fn rpm(&self, name: &str, version: &str, sections: &str) {
         let (epoch, rest) = version.split_once(':').unwrap_or(("0", version));
         let (version, release) = rest.split_once('-').unwrap();
         let spec = self.layer.path().join("package.spec");
         let text = format!(
             "Name: {name}\nEpoch: {epoch}\nVersion: {version}\nRelease: {release}\n\
              Summary: made for a test\nLicense: none\nBuildArch: noarch\n\
-             %description\nmade for a test\n%files\n"
+             %description\nmade for a test\n{sections}\n%files\n"
         );
         // No epoch is not the same as an epoch of 0 in a spec, and the usual case.
         std::fs::write(&spec, text.replace("Epoch: 0\n", "")).unwrap();
@@ -234,7 +235,7 @@ fn tree() -> &'static Path {
             let new = tree.with_extension("new");
             let _ = std::fs::remove_dir_all(&new);
             let output = Command::new("mmdebstrap")
-                .args(["--variant=minbase", "--include=dnf,rpm"])
+                .args(["--variant=minbase", "--include=dnf,rpm,cfengine3"])
                 .args([
                     "--dpkgopt=force-unsafe-io",
                     "--aptopt=Acquire::Languages \"none\"",
