@@ -62,15 +62,11 @@ impl Assignments {
 
     /// Converges to the assignment and reports.
     pub async fn follow(&mut self, check: Check) {
-        let assignment = self.wanted().await;
-        let is_new = |assignment: &Assignment| self.followed != Some(assignment.generation);
-        match assignment {
-            Some(wanted) if check == Check::Always || is_new(&wanted) => {
-                if self.node.pause.current().is_none() {
-                    self.converge(wanted).await;
-                }
-            }
-            _ => {}
+        if let Some(wanted) = self.wanted().await
+            && (check == Check::Always || self.followed != Some(wanted.generation))
+            && self.node.pause.current().is_none()
+        {
+            self.converge(wanted).await;
         }
         self.tell().await;
     }

@@ -160,6 +160,7 @@ impl Cache {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
 mod tests {
     use super::*;
 

@@ -114,7 +114,11 @@ impl Agent {
         let subjects = Subjects::new(&config.subject_prefix, config.collective.clone())?;
         let connection = connect(settings, Patience::ForEver, "choria-ccm").await?;
         let bus = Bus::over(connection.clone(), Handle::current());
-        let (node, spool, worker) = build(config, &subjects, bus, environ, log, metrics)?;
+        let Parts {
+            node,
+            spool,
+            worker,
+        } = build(config, &subjects, bus, environ, log, metrics)?;
         let (stop, stopped) = watch::channel(false);
         let (stop_publishing, publishing_stopped) = watch::channel(false);
         let mut agent = Self {
@@ -298,6 +302,14 @@ impl Agent {
     }
 }
 
+/// What an agent is made of before anything moves.
+struct Parts {
+    node: Arc<Node>,
+    spool: Arc<Spool>,
+    /// The thread of the desk.
+    worker: JoinHandle<()>,
+}
+
 /// Puts together what the parts of an agent share.
 fn build(
     config: &Config,
@@ -306,7 +318,7 @@ fn build(
     environ: BTreeMap<String, String>,
     log: Log,
     metrics: Metrics,
-) -> Result<(Arc<Node>, Arc<Spool>, JoinHandle<()>), AgentError> {
+) -> Result<Parts, AgentError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     files::create_private_dir(&config.state_dir)?;
     let (spool, recovered) = open_spool(config)?;
@@ -356,7 +368,11 @@ fn build(
         ("events", recovered.to_string()),
     ];
     node.say(Level::Info, "Agent starting", &fields);
-    Ok((Arc::new(node), spool, worker))
+    Ok(Parts {
+        node: Arc::new(node),
+        spool,
+        worker,
+    })
 }
 
 fn open_spool(config: &Config) -> Result<(Arc<Spool>, u64), AgentError> {

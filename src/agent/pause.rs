@@ -145,6 +145,7 @@ impl PauseBook {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
 mod tests {
     use std::time::Duration;
 

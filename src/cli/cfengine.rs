@@ -8,7 +8,7 @@ use clap::Subcommand;
 use super::output::Console;
 use super::{CliError, Verdict};
 use crate::cfengine::{self, Wrapper, module};
-use crate::resource::{Host, package, service};
+use crate::resource::{Host, package, scaffold, service};
 use crate::system::{Accounts, SystemClock, SystemRunner};
 use crate::template::Env;
 
@@ -92,6 +92,7 @@ fn answer(
         env: &Env::default(),
         packages: &package::Shared::default(),
         services: &service::Memory::default(),
+        scaffolds: &scaffold::Sources::default(),
     };
     console.print(&cfengine::answer(command, &input, provider, host));
     Ok(Verdict::default())

@@ -49,7 +49,12 @@ pub fn to_look_at(type_name: TypeName, name: &str) -> Result<Resource, LookError
 }
 
 /// Returns the state of a resource as it is now.
-pub fn look(resource: &Resource, scope: &Scope, machine: &Machine<'_>) -> Result<State, LookError> {
+pub fn look(
+    resource: &Resource,
+    scope: &Scope,
+    machine: &Machine<'_>,
+    packages: &package::Shared,
+) -> Result<State, LookError> {
     let host = Host {
         runner: machine.runner,
         clock: machine.clock,
