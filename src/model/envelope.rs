@@ -1,7 +1,7 @@
 //! The envelope of a request over the bus: headers around a body that stays upstream's.
 //!
 //! Headers come as a lookup by name, so that nothing here knows the client library. Whether a
-//! filter matches is decided by [`crate::template::filter`], which can evaluate it.
+//! filter matches is decided by `template::filter`, which can evaluate it.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
