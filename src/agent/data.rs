@@ -85,6 +85,11 @@ impl DataKeeper {
         Self { source, file }
     }
 
+    /// Returns where the data comes from, if there is such a place.
+    pub fn source(&self) -> Option<&Source> {
+        self.source.as_ref()
+    }
+
     /// Returns the data for a run: fresh, or the last that was good. Without either a run that
     /// needs data must not begin.
     pub fn resolve(&self, facts: &Facts, bus: &Bus, clock: &dyn Clock) -> Result<Resolved, String> {

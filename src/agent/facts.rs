@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::metrics::Metrics;
 use crate::facts::{Gatherer, Places};
 use crate::model::Value;
 use crate::model::value::Map;
@@ -20,21 +21,32 @@ pub struct FactsKeeper {
     /// Facts that are younger are not gathered again.
     floor: Duration,
     held: Mutex<Option<(Duration, Arc<Gatherer>)>>,
+    metrics: Metrics,
 }
 
 impl FactsKeeper {
-    pub fn new(places: Places, clock: Arc<dyn Clock>, floor: Duration) -> Self {
+    pub fn new(places: Places, clock: Arc<dyn Clock>, floor: Duration, metrics: Metrics) -> Self {
         Self {
             places,
             clock,
             floor,
             held: Mutex::default(),
+            metrics,
         }
     }
 
     /// Returns the facts for one run or question; sections are read when they are named.
     pub fn current(&self) -> Facts {
-        Facts::Lazy(self.gatherer().into_source())
+        let gather = self.gatherer().into_source();
+        let (clock, metrics) = (self.clock.clone(), self.metrics.clone());
+        Facts::Lazy(Arc::new(move |section| {
+            let began = clock.monotonic();
+            let facts = gather(section);
+            let took = clock.monotonic().saturating_sub(began);
+            metrics.facts_gathered(took);
+            metrics.facts_resolved(took);
+            facts
+        }))
     }
 
     /// Returns the facts that selections go by: what the administrator set, and what the host is.
@@ -104,6 +116,7 @@ mod tests {
             Places::from_env(&environ),
             clock.clone(),
             Duration::from_secs(120),
+            Metrics::new("0.0.0"),
         );
         assert_eq!(keeper.current().section("site"), Some("one".into()));
         std::fs::write(&file, "site: two\n").unwrap();
@@ -117,7 +130,12 @@ mod tests {
     fn selections_see_what_the_host_is_and_not_how_long_it_is_up() {
         let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
         let places = Places::from_env(&BTreeMap::new());
-        let keeper = FactsKeeper::new(places, clock, Duration::from_secs(120));
+        let keeper = FactsKeeper::new(
+            places,
+            clock,
+            Duration::from_secs(120),
+            Metrics::new("0.0.0"),
+        );
         let facts = keeper.for_selection();
         let info = facts.get("host").and_then(|host| host.get("info")).unwrap();
         assert!(info.get("hostname").is_some(), "{info}");

@@ -174,7 +174,8 @@ impl Agent {
     fn begin_publishing(&mut self, spool: Arc<Spool>, mut stopped: watch::Receiver<bool>) {
         let log = self.node.log.clone();
         let say = move |line: &Line| log.line(line);
-        let publisher = Publisher::new(spool, self.connection.clone(), Arc::default(), say);
+        let metrics = self.node.metrics.clone();
+        let publisher = Publisher::new(spool, self.connection.clone(), metrics, say);
         let stop = async move {
             let _ = stopped.wait_for(|stopped| *stopped).await;
         };
@@ -341,7 +342,12 @@ fn build(
         cfengine_module: config.cfengine_module.clone(),
         environ,
         state_dir: config.state_dir.clone(),
-        facts: FactsKeeper::new(places, clock.clone(), config.facts_interval),
+        facts: FactsKeeper::new(
+            places,
+            clock.clone(),
+            config.facts_interval,
+            metrics.clone(),
+        ),
         data: DataKeeper::new(
             config.external_data_url.clone(),
             config.state_dir.join("data.json"),

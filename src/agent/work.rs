@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::data::Resolved;
 use super::desk::Permit;
 use super::node::Node;
 use super::sources::{self, Fetched};
@@ -209,7 +210,17 @@ fn read(path: &Path) -> Result<String, String> {
 impl Node {
     /// Returns the external data of a run, or why there is none.
     fn external_data(&self, env: &Env) -> Result<Value, String> {
-        let resolved = self.data.resolve(&env.facts, &self.bus, &*self.clock)?;
+        let began = self.clock.monotonic();
+        let resolved = self.data.resolve(&env.facts, &self.bus, &*self.clock);
+        let is_fresh = matches!(&resolved, Ok(Resolved { stale: None, .. }));
+        if let Some(source) = self.data.source() {
+            let took = self.clock.monotonic().saturating_sub(began);
+            self.metrics.data_resolved(took);
+            if !is_fresh {
+                self.metrics.data_failed(&source.to_string());
+            }
+        }
+        let resolved = resolved?;
         if let Some(reason) = resolved.stale {
             let text = "Using the last good external data";
             self.log

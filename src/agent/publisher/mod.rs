@@ -9,7 +9,6 @@
 //!
 //! Where events come from and what they say is not known here.
 
-mod stats;
 mod trim;
 
 use std::collections::HashSet;
@@ -27,9 +26,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::engine::{Level, Line};
 use crate::nats::{Bytes, Connection, Link, NatsError, Subject, backoff};
 
+use super::metrics::Metrics;
 use super::spool::{Record, Spool, SpoolError};
-
-pub use stats::{Latency, Numbers, Stats};
 
 /// How many records wait for the stream's word at once.
 const IN_FLIGHT: usize = 256;
@@ -51,7 +49,7 @@ const REMIND: Duration = Duration::from_secs(60);
 pub struct Publisher<L> {
     spool: Arc<Spool>,
     connection: Connection,
-    stats: Arc<Stats>,
+    metrics: Metrics,
     log: L,
     flying: FuturesUnordered<BoxFuture<'static, Landed>>,
     /// Up to here records were sent since the last trouble.
@@ -93,11 +91,11 @@ enum Trouble {
 
 impl<L: Fn(&Line)> Publisher<L> {
     /// Returns a publisher that has not begun. A spool has one at a time.
-    pub fn new(spool: Arc<Spool>, connection: Connection, stats: Arc<Stats>, log: L) -> Self {
+    pub fn new(spool: Arc<Spool>, connection: Connection, metrics: Metrics, log: L) -> Self {
         Self {
             spool,
             connection,
-            stats,
+            metrics,
             log,
             flying: FuturesUnordered::new(),
             after: 0,
@@ -234,14 +232,18 @@ impl<L: Fn(&Line)> Publisher<L> {
             true => record.body,
             false => match trim::trimmed(&record.body, most) {
                 Some(body) => {
-                    self.stats.count_trimmed();
+                    let line = Line::new(
+                        Level::Warn,
+                        "event is too large, its longest parts are left out",
+                    );
+                    (self.log)(&line.with("event", &record.id));
                     body
                 }
                 None => return self.give_up(seq, &record.id, "it is too large").await,
             },
         };
         if seq <= self.farthest {
-            self.stats.count_retry();
+            self.metrics.publish_failed();
         }
         self.farthest = self.farthest.max(seq);
         let start = Instant::now();
@@ -271,7 +273,7 @@ impl<L: Fn(&Line)> Publisher<L> {
         while let Some(Landed { seq, took, result }) = next {
             match result {
                 Ok(()) => {
-                    self.stats.count_published(took);
+                    self.metrics.published(took);
                     self.tight.remove(&seq);
                     stored.push(seq);
                 }
