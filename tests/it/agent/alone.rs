@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::TestEnv;
 use crate::support::agent::{self, AgentProcess, ask, config, eventually, start};
+use crate::support::http::{Answer, Server};
 use crate::support::nats::NatsServer;
 use crate::support::pack;
 
@@ -337,4 +338,40 @@ async fn fetch(url: &str) -> Option<String> {
         String::from_utf8(body).ok()
     };
     tokio::task::spawn_blocking(get).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_bundle_on_a_server_is_applied_and_an_agent_without_the_server_keeps_it() {
+    let env = TestEnv::new();
+    let text = manifest(&env.at("motd"), "from http");
+    let server = Server::start(move |ask| {
+        let tag = "\"1\"";
+        match ask.header("if-none-match") {
+            Some(known) if known == tag => Answer::new("304 Not Modified", ""),
+            _ => Answer::ok(bundle(&text)).with("ETag", tag),
+        }
+    });
+    let lines = format!("manifests: ['{}']\n", server.url("/site.tgz"));
+    let agent = AgentProcess::start(&env, "web1.lab", "nats://127.0.0.1:1", &lines);
+    content_becomes(&env, "motd", "from http").await;
+    agent.kill();
+    drop(server);
+    std::fs::remove_file(env.path("motd")).unwrap();
+    let _agent = AgentProcess::start(&env, "web1.lab", "nats://127.0.0.1:1", &lines);
+    content_becomes(&env, "motd", "from http").await;
+}
+
+#[tokio::test]
+async fn a_critical_health_check_is_answered_by_an_apply() {
+    let env = TestEnv::new();
+    let path = env.at("motd");
+    let text = format!(
+        "ccm:\n  resources:\n    - file:\n        - {path}:\n            ensure: present\n            content: healthy\n            owner: root\n            group: root\n            mode: '0644'\n            health_checks:\n              - command: /bin/sh -c 'test -e {path} || exit 2'\n"
+    );
+    let file = env.write("site.yaml", text);
+    let lines = format!("manifests: [{file}]\nhealth_check_interval: 1s\n");
+    let _agent = AgentProcess::start(&env, "web1.lab", "nats://127.0.0.1:1", &lines);
+    content_becomes(&env, "motd", "healthy").await;
+    std::fs::remove_file(&path).unwrap();
+    content_becomes(&env, "motd", "healthy").await;
 }
