@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::cache::Cache;
+use super::cache::{Cache, Copy};
 use super::feed::fetch_object;
 use super::node::Node;
 use super::schedule::perform;
@@ -148,18 +148,7 @@ impl Assignments {
 
     async fn run(&self, assignment: &Assignment, bundle: &BundleRef) -> Result<Done, String> {
         let source = format!("obj://{MANIFESTS}/{}", bundle.object());
-        let copy = match self.cache.copy(&source) {
-            Some(copy) if copy.digest == bundle.digest.as_str() => copy,
-            _ => {
-                let copy = fetch_object(&self.cache, &self.connection, MANIFESTS, &bundle.object())
-                    .await?;
-                // The object's own digest was checked; this one was promised.
-                match copy.digest == bundle.digest.as_str() {
-                    true => copy,
-                    false => return Err(format!("has the digest {}", copy.digest)),
-                }
-            }
-        };
+        let copy = self.copy(&source, bundle).await?;
         let order = Order {
             run_id: self.node.next_id(),
             what: What::Copy {
@@ -179,6 +168,26 @@ impl Assignments {
         perform(&self.node, order)
             .await
             .map_err(|refusal| refusal.to_string())
+    }
+
+    /// Returns the copy of a bundle, fetched if need be.
+    async fn copy(&self, source: &str, bundle: &BundleRef) -> Result<Copy, String> {
+        let promised = |copy: &Copy| copy.digest == bundle.digest.as_str();
+        if let Some(copy) = self.cache.copy(source).filter(promised) {
+            return Ok(copy);
+        }
+        let _turn = self.cache.fetching.lock().await;
+        // Somebody else may have fetched it while we waited.
+        if let Some(copy) = self.cache.copy(source).filter(promised) {
+            return Ok(copy);
+        }
+        let object = bundle.object();
+        let copy = fetch_object(&self.cache, &self.connection, MANIFESTS, &object).await?;
+        // The object's own digest was checked; this one was promised.
+        match promised(&copy) {
+            true => Ok(copy),
+            false => Err(format!("has the digest {}", copy.digest)),
+        }
     }
 
     /// Keeps the time since when a resource has been drifting.

@@ -5,6 +5,7 @@
 //! Where bundles come from is not known here.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,8 @@ const RECORD: &str = "copy.json";
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
+    /// Held by whoever fetches: many that want the same bundle need one download.
+    pub(super) fetching: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// A bundle that was fetched and unpacked.
@@ -57,6 +60,7 @@ impl Cache {
         files::create_private_dir(root)?;
         Ok(Self {
             root: root.to_owned(),
+            fetching: Arc::default(),
         })
     }
 

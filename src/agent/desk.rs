@@ -1,11 +1,11 @@
-//! The desk: one run at a time on a thread of its own, the rest in a short queue.
+//! The desk: one run at a time on a thread of its own, the rest in a short queue. The thread comes
+//! with the first job and goes after a while without one.
 //!
 //! Knows nothing of manifests or of the bus. A job is told either that it may begin or why it may
 //! not, exactly once, so that nobody waits for an answer that never comes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -13,6 +13,9 @@ use chrono::{DateTime, Utc};
 use crate::model::run::{CurrentRun, RunId};
 use crate::model::text::go_duration;
 use crate::system::{Cancel, Clock};
+
+/// How long the thread waits for another job before it goes.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// Why a job did not begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,6 +82,8 @@ struct State {
     waiting: VecDeque<Job>,
     current: Option<(CurrentRun, Permit)>,
     is_closed: bool,
+    /// There is a thread that will look at what waits.
+    has_worker: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -86,21 +91,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Desk {
-    /// Opens a desk and starts its thread, which ends after [`Desk::close`].
-    pub fn open(
-        clock: Arc<dyn Clock>,
-        most_waiting: usize,
-        time_limit: Duration,
-    ) -> (Self, JoinHandle<()>) {
-        let desk = Self(Arc::new(Inner {
+    /// Opens a desk.
+    pub fn open(clock: Arc<dyn Clock>, most_waiting: usize, time_limit: Duration) -> Self {
+        Self(Arc::new(Inner {
             clock,
             most_waiting,
             time_limit,
             state: Mutex::default(),
             changed: Condvar::new(),
-        }));
-        let worker = desk.clone();
-        (desk, std::thread::spawn(move || worker.work()))
+        }))
     }
 
     /// Queues a job, or hands its work the reason why not.
@@ -113,7 +112,12 @@ impl Desk {
                 Some((job, Refusal::Busy(state.waiting.len())))
             } else {
                 state.waiting.push_back(job);
-                self.0.changed.notify_one();
+                if !state.has_worker {
+                    state.has_worker = true;
+                    let worker = self.clone();
+                    std::thread::spawn(move || worker.work());
+                }
+                self.0.changed.notify_all();
                 None
             }
         };
@@ -222,21 +226,35 @@ impl Desk {
         }
     }
 
+    /// Waits for the next job; without one the thread says goodbye.
     fn next(&self) -> Option<Job> {
         let mut state = lock(&self.0.state);
+        let mut is_over = false;
         loop {
             if let Some(job) = state.waiting.pop_front() {
                 return Some(job);
             }
-            if state.is_closed {
+            if is_over || state.is_closed {
+                state.has_worker = false;
+                self.0.changed.notify_all();
                 return None;
             }
-            state = self
-                .0
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            let waited = self.0.changed.wait_timeout(state, LINGER);
+            let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            is_over = timeout.timed_out();
         }
+    }
+
+    /// Waits until nothing runs any more, but no longer than this. Returns whether that is so.
+    pub fn wait_until_idle(&self, limit: Duration) -> bool {
+        let state = lock(&self.0.state);
+        let waited = self
+            .0
+            .changed
+            .wait_timeout_while(state, limit, |state| state.has_worker);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !state.has_worker
     }
 }
 
@@ -281,7 +299,7 @@ mod tests {
     fn busy_desk(
         clock: &Arc<FixedClock>,
     ) -> (Desk, std::sync::mpsc::Sender<()>, Receiver<Option<String>>) {
-        let (desk, _thread) = Desk::open(clock.clone(), 1, Duration::from_secs(60));
+        let desk = Desk::open(clock.clone(), 1, Duration::from_secs(60));
         let (hold, held) = channel::<()>();
         let (begun, begins) = channel();
         let (end, ended) = channel();
@@ -366,5 +384,6 @@ mod tests {
         assert_eq!(third.recv().unwrap(), Err(Refusal::Closing));
         drop(hold);
         assert_eq!(ended.recv().unwrap(), None, "the current run goes on");
+        assert!(desk.wait_until_idle(Duration::from_secs(30)));
     }
 }

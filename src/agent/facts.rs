@@ -21,6 +21,8 @@ pub struct FactsKeeper {
     /// Facts that are younger are not gathered again.
     floor: Duration,
     held: Mutex<Option<(Duration, Arc<Gatherer>)>>,
+    /// Facts of a node that is only simulated.
+    known: Option<Value>,
     metrics: Metrics,
 }
 
@@ -31,12 +33,21 @@ impl FactsKeeper {
             clock,
             floor,
             held: Mutex::default(),
+            known: None,
             metrics,
         }
     }
 
+    /// Makes these the facts, whatever the machine is.
+    pub fn know(&mut self, facts: Value) {
+        self.known = Some(facts);
+    }
+
     /// Returns the facts for one run or question; sections are read when they are named.
     pub fn current(&self) -> Facts {
+        if let Some(known) = &self.known {
+            return Facts::Known(known.clone());
+        }
         let gather = self.gatherer().into_source();
         let (clock, metrics) = (self.clock.clone(), self.metrics.clone());
         Facts::Lazy(Arc::new(move |section| {
@@ -51,6 +62,9 @@ impl FactsKeeper {
 
     /// Returns the facts that selections go by: what the administrator set, and what the host is.
     pub fn for_selection(&self) -> Value {
+        if let Some(known) = &self.known {
+            return known.clone();
+        }
         let gatherer = self.gatherer();
         let mut facts: Map = match gatherer.custom_facts().as_map() {
             Some(custom) => custom.clone(),

@@ -25,15 +25,14 @@ pub mod presence;
 pub mod publisher;
 pub mod schedule;
 pub mod serve;
+pub mod simulate;
 pub mod sources;
 pub mod spool;
 pub mod verbs;
 pub mod work;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -42,7 +41,7 @@ use tokio::task::JoinSet;
 
 use assignment::Assignments;
 use cache::Cache;
-use config::Config;
+use config::{Config, SpoolConfig};
 use data::DataKeeper;
 use desk::Desk;
 use facts::FactsKeeper;
@@ -61,6 +60,7 @@ use verbs::Answering;
 
 use crate::engine::{Level, Line};
 use crate::facts::Places;
+use crate::model::node::BadName;
 use crate::nats::{Bus, Connection, NatsError, Patience, Settings, Subjects, connect};
 use crate::system::files::{self, FileError};
 use crate::system::{Clock, SystemClock};
@@ -88,6 +88,8 @@ pub enum AgentError {
     Nats(#[from] NatsError),
     #[error(transparent)]
     Monitor(#[from] MonitorError),
+    #[error(transparent)]
+    Name(#[from] BadName),
 }
 
 /// An agent that runs.
@@ -99,7 +101,6 @@ pub struct Agent {
     stop_publishing: watch::Sender<bool>,
     tasks: JoinSet<()>,
     publishing: JoinSet<()>,
-    worker: JoinHandle<()>,
 }
 
 impl Agent {
@@ -112,31 +113,51 @@ impl Agent {
         metrics: Metrics,
     ) -> Result<Self, AgentError> {
         let subjects = Subjects::new(&config.subject_prefix, config.collective.clone())?;
+        let (spool, recovered) = open_spool(&config.spool)?;
         let connection = connect(settings, Patience::ForEver, "choria-ccm").await?;
-        let bus = Bus::over(connection.clone(), Handle::current());
-        let Parts {
-            node,
-            spool,
-            worker,
-        } = build(config, &subjects, bus, environ, log, metrics)?;
-        let (stop, stopped) = watch::channel(false);
-        let (stop_publishing, publishing_stopped) = watch::channel(false);
+        let node = build(
+            config,
+            &subjects,
+            &connection,
+            &spool,
+            environ,
+            log,
+            metrics,
+        )?;
+        let fields = [
+            ("identity", node.identity.to_string()),
+            ("version", VERSION.to_owned()),
+            ("events", recovered.to_string()),
+        ];
+        node.say(Level::Info, "Agent starting", &fields);
+        let cache = Cache::open(&config.cache_dir)?;
+        let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
+        agent.begin_publishing(spool);
+        agent.begin_patrol();
+        agent.begin_monitor(config).await?;
+        Ok(agent)
+    }
+
+    /// Sets a node's parts in motion, but for those that look after the process.
+    async fn assemble(
+        config: &Config,
+        node: Node,
+        connection: Connection,
+        subjects: Subjects,
+        cache: Cache,
+    ) -> Result<Self, AgentError> {
         let mut agent = Self {
-            node,
+            node: Arc::new(node),
             connection,
-            stop,
-            stop_publishing,
+            stop: watch::Sender::new(false),
+            stop_publishing: watch::Sender::new(false),
             tasks: JoinSet::new(),
             publishing: JoinSet::new(),
-            worker,
         };
-        agent.begin_publishing(spool, publishing_stopped);
         let nudge = Arc::new(Notify::new());
-        agent.listen(&subjects, &nudge, &stopped).await?;
-        agent.begin_presence(&subjects, &stopped);
-        agent.begin_schedule(config, subjects, nudge, &stopped)?;
-        agent.begin_patrol(&stopped);
-        agent.begin_monitor(config, &stopped).await?;
+        agent.listen(&subjects, &nudge).await?;
+        agent.begin_presence(&subjects);
+        agent.begin_schedule(config, subjects, nudge, cache);
         Ok(agent)
     }
 
@@ -154,15 +175,13 @@ impl Agent {
             stop_publishing,
             mut tasks,
             mut publishing,
-            worker,
         } = self;
         node.desk.close();
         stop.send_replace(true);
-        let mut ended = tokio::task::spawn_blocking(move || worker.join().is_ok());
-        if tokio::time::timeout(RUN_GRACE, &mut ended).await.is_err() {
+        if !is_idle(&node, RUN_GRACE).await {
             node.say(Level::Warn, "Stopping a run that takes too long", &[]);
             node.desk.cancel_current("the agent is shutting down");
-            let _ = tokio::time::timeout(KILL_GRACE, ended).await;
+            is_idle(&node, KILL_GRACE).await;
         }
         while tasks.join_next().await.is_some() {}
         node.outbox.sync();
@@ -171,23 +190,18 @@ impl Agent {
         connection.drain().await;
     }
 
-    fn begin_publishing(&mut self, spool: Arc<Spool>, mut stopped: watch::Receiver<bool>) {
-        let log = self.node.log.clone();
-        let say = move |line: &Line| log.line(line);
-        let metrics = self.node.metrics.clone();
-        let publisher = Publisher::new(spool, self.connection.clone(), metrics, say);
-        let stop = async move {
-            let _ = stopped.wait_for(|stopped| *stopped).await;
-        };
-        self.publishing.spawn(publisher.run(stop, FLUSH_GRACE));
+    fn begin_publishing(&mut self, spool: Arc<Spool>) {
+        let publishing = publish(
+            spool,
+            self.connection.clone(),
+            self.node.metrics.clone(),
+            self.node.log.clone(),
+            self.stop_publishing.subscribe(),
+        );
+        self.publishing.spawn(publishing);
     }
 
-    async fn listen(
-        &mut self,
-        subjects: &Subjects,
-        nudge: &Arc<Notify>,
-        stopped: &watch::Receiver<bool>,
-    ) -> Result<(), AgentError> {
+    async fn listen(&mut self, subjects: &Subjects, nudge: &Arc<Notify>) -> Result<(), AgentError> {
         let (served, verbs) = serve::listen(&self.node, &self.connection, subjects).await?;
         let answering = Answering::new(self.node.clone(), nudge.clone());
         let node = self.node.clone();
@@ -196,18 +210,18 @@ impl Agent {
             verbs,
             node,
             answering,
-            stopped.clone(),
+            self.stop.subscribe(),
         ));
         Ok(())
     }
 
-    fn begin_presence(&mut self, subjects: &Subjects, stopped: &watch::Receiver<bool>) {
+    fn begin_presence(&mut self, subjects: &Subjects) {
         let presence = Presence {
             node: self.node.clone(),
             connection: self.connection.clone(),
             subjects: subjects.clone(),
         };
-        self.tasks.spawn(presence.keep(stopped.clone()));
+        self.tasks.spawn(presence.keep(self.stop.subscribe()));
     }
 
     fn begin_schedule(
@@ -215,9 +229,8 @@ impl Agent {
         config: &Config,
         subjects: Subjects,
         nudge: Arc<Notify>,
-        stopped: &watch::Receiver<bool>,
-    ) -> Result<(), AgentError> {
-        let cache = Cache::open(&config.cache_dir)?;
+        cache: Cache,
+    ) {
         // One place each: a feed that waits to be heard already says everything.
         let (fresh, feeds_told) = mpsc::channel(config.manifests.len().max(1));
         let mut feeds = Vec::new();
@@ -230,7 +243,7 @@ impl Agent {
             };
             let (node, connection) = (self.node.clone(), self.connection.clone());
             self.tasks
-                .spawn(feed.follow(node, connection, news, stopped.clone()));
+                .spawn(feed.follow(node, connection, news, self.stop.subscribe()));
         }
         let link = self.connection.state();
         let assignments =
@@ -245,16 +258,15 @@ impl Agent {
             fresh: feeds_told,
             nudge,
             link,
-            stop: stopped.clone(),
+            stop: self.stop.subscribe(),
         };
         self.tasks.spawn(schedule.run(signals));
-        Ok(())
     }
 
     /// Ends runs that take too long and keeps the gauges current.
-    fn begin_patrol(&mut self, stopped: &watch::Receiver<bool>) {
+    fn begin_patrol(&mut self) {
         let (node, connection) = (self.node.clone(), self.connection.clone());
-        let mut stopped = stopped.clone();
+        let mut stopped = self.stop.subscribe();
         self.tasks.spawn(async move {
             let mut patrol = tokio::time::interval(PATROL);
             loop {
@@ -275,11 +287,7 @@ impl Agent {
     }
 
     /// Serves metrics and health, if the file says where.
-    async fn begin_monitor(
-        &mut self,
-        config: &Config,
-        stopped: &watch::Receiver<bool>,
-    ) -> Result<(), AgentError> {
+    async fn begin_monitor(&mut self, config: &Config) -> Result<(), AgentError> {
         let Some(listen) = config.monitor else {
             return Ok(());
         };
@@ -289,7 +297,7 @@ impl Agent {
             alive: Box::new(move || alive.is_alive()),
             ready: Box::new(move || ready.is_ready()),
         };
-        let (node, mut stopped) = (self.node.clone(), stopped.clone());
+        let (node, mut stopped) = (self.node.clone(), self.stop.subscribe());
         self.tasks.spawn(async move {
             let stop = async move {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
@@ -303,27 +311,26 @@ impl Agent {
     }
 }
 
-/// What an agent is made of before anything moves.
-struct Parts {
-    node: Arc<Node>,
-    spool: Arc<Spool>,
-    /// The thread of the desk.
-    worker: JoinHandle<()>,
+/// Waits for the current run and reports whether it ended in time.
+async fn is_idle(node: &Node, limit: Duration) -> bool {
+    let desk = node.desk.clone();
+    let wait = tokio::task::spawn_blocking(move || desk.wait_until_idle(limit));
+    wait.await.unwrap_or(true)
 }
 
 /// Puts together what the parts of an agent share.
 fn build(
     config: &Config,
     subjects: &Subjects,
-    bus: Bus,
+    connection: &Connection,
+    spool: &Arc<Spool>,
     environ: BTreeMap<String, String>,
     log: Log,
     metrics: Metrics,
-) -> Result<Parts, AgentError> {
+) -> Result<Node, AgentError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     files::create_private_dir(&config.state_dir)?;
-    let (spool, recovered) = open_spool(config)?;
-    let (desk, worker) = Desk::open(clock.clone(), config.queue, config.run_timeout);
+    let desk = Desk::open(clock.clone(), config.queue, config.run_timeout);
     let places = Places::from_env(&environ);
     let (pause, trouble) = PauseBook::open(&config.state_dir.join("pause.json"), clock.clone());
     let outbox = Outbox::new(
@@ -356,7 +363,8 @@ fn build(
         pause,
         desk,
         outbox,
-        bus,
+        bus: Bus::over(connection.clone(), Handle::current()),
+        pretend: None,
         metrics,
         log,
         memory: Memory::default(),
@@ -368,24 +376,32 @@ fn build(
             &[("error", reason)],
         );
     }
-    let fields = [
-        ("identity", node.identity.to_string()),
-        ("version", VERSION.to_owned()),
-        ("events", recovered.to_string()),
-    ];
-    node.say(Level::Info, "Agent starting", &fields);
-    Ok(Parts {
-        node: Arc::new(node),
-        spool,
-        worker,
-    })
+    Ok(node)
 }
 
-fn open_spool(config: &Config) -> Result<(Arc<Spool>, u64), AgentError> {
+/// Opens a spool and returns how many events wait in it.
+fn open_spool(config: &SpoolConfig) -> Result<(Arc<Spool>, u64), AgentError> {
     let limits = Limits {
-        max_bytes: config.spool.max_size,
+        max_bytes: config.max_size,
         ..Limits::default()
     };
-    let (spool, recovered) = Spool::open(Path::new(&config.spool.directory), limits)?;
+    let (spool, recovered) = Spool::open(&config.directory, limits)?;
     Ok((Arc::new(spool), recovered.records))
+}
+
+/// Publishes what is in a spool until told to stop.
+async fn publish(
+    spool: Arc<Spool>,
+    connection: Connection,
+    metrics: Metrics,
+    log: Log,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let say = move |line: &Line| log.line(line);
+    let stop = async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    Publisher::new(spool, connection, metrics, say)
+        .run(stop, FLUSH_GRACE)
+        .await;
 }

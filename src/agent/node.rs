@@ -15,6 +15,7 @@ use super::log::Log;
 use super::metrics::Metrics;
 use super::outbox::Outbox;
 use super::pause::PauseBook;
+use super::simulate::Pretend;
 use crate::engine::{EventIds, Level, Line};
 use crate::model::id::EventId;
 use crate::model::node::{NODE_STATUS, NodeName, NodeStatus, Token};
@@ -52,6 +53,8 @@ pub struct Node {
     pub bus: Bus,
     pub metrics: Metrics,
     pub log: Log,
+    /// Set for a node that only pretends.
+    pub(super) pretend: Option<Pretend>,
     pub(super) memory: Memory,
 }
 

@@ -10,6 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::node::Node;
 use crate::engine::Level;
 use crate::model::json;
+use crate::nats::kv::Bucket;
 use crate::nats::streams::NODES;
 use crate::nats::{Connection, Link, NatsError, Subjects};
 
@@ -30,6 +31,7 @@ impl Presence {
         let mut beat = interval(self.node.beat);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut complained: Option<Instant> = None;
+        let mut bucket = None;
         loop {
             tokio::select! {
                 _ = stop.wait_for(|stopped| *stopped) => break,
@@ -39,9 +41,12 @@ impl Presence {
             if !matches!(*link.borrow_and_update(), Link::Up { .. }) {
                 continue;
             }
-            if let Err(err) = self.say_so().await
-                && complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY)
-            {
+            let Err(err) = self.say_so(&mut bucket).await else {
+                continue;
+            };
+            // It may have been made anew.
+            bucket = None;
+            if complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY) {
                 complained = Some(Instant::now());
                 let fields = [("error", err)];
                 self.node
@@ -56,17 +61,20 @@ impl Presence {
         }
     }
 
-    async fn say_so(&self) -> Result<(), String> {
+    async fn say_so(&self, bucket: &mut Option<Bucket>) -> Result<(), String> {
         let node = self.node.clone();
         // Facts may have to be gathered, and a file system may be slow.
         let status = tokio::task::spawn_blocking(move || node.status());
         let status = status.await.map_err(|err| err.to_string())?;
         let text = json::compact(&status).map_err(|err| err.to_string())?;
-        self.put(text).await.map_err(|err| err.to_string())
+        self.put(bucket, text).await.map_err(|err| err.to_string())
     }
 
-    async fn put(&self, text: String) -> Result<(), NatsError> {
-        let bucket = self.connection.bucket(NODES).await?;
+    async fn put(&self, bucket: &mut Option<Bucket>, text: String) -> Result<(), NatsError> {
+        let bucket = match bucket {
+            Some(bucket) => bucket,
+            none => none.insert(self.connection.bucket(NODES).await?),
+        };
         bucket.put(&self.key(), text.into()).await?;
         Ok(())
     }

@@ -133,6 +133,9 @@ impl Order {
     /// Runs the manifest; an early end comes back beside what was done until then.
     fn apply(&self, node: &Node, permit: &Permit) -> Result<(Session, Option<String>), String> {
         let (env, external, manifest, _kept) = self.load(node)?;
+        if let Some(pretend) = &node.pretend {
+            return Ok(pretend.run(node, &manifest, self.mode, permit));
+        }
         let mut scope = Scope::new(env, self.mode);
         scope.external = external;
         let runner = SystemRunner::cancellable(permit.cancel.clone());
@@ -256,6 +259,11 @@ impl Node {
         )
         .map_err(|err| err.to_string())?;
         resource.complete().map_err(|err| err.to_string())?;
+        if let Some(pretend) = &self.pretend {
+            let event = pretend.event(self, &Arc::new(resource), mode.noop);
+            self.outbox.event(&event);
+            return Ok(event);
+        }
         let runner = SystemRunner::cancellable(permit.cancel.clone());
         let machine = Machine {
             runner: &runner,
