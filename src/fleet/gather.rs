@@ -29,11 +29,15 @@ use crate::system::{Clock, random};
 /// How many nodes are asked at once.
 pub const IN_FLIGHT: usize = 128;
 
-/// How long it is quiet before the silent are looked for.
+/// How many nodes are asked at once for work. They take their time and cost nothing meanwhile.
+const AT_WORK: usize = 2048;
+
+/// How long it is quiet before the silent are looked for. It doubles each time, so that a long
+/// wait costs few questions.
 const QUIET: Duration = Duration::from_millis(500);
 
 /// How long it is quiet at most before they are looked for again.
-const LONGEST_QUIET: Duration = Duration::from_secs(8);
+const LONGEST_QUIET: Duration = Duration::from_secs(30);
 
 /// How long a node may take to show that it is there.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
@@ -52,7 +56,7 @@ pub struct Ask {
     pub noop: bool,
     /// How long a node may take to answer.
     pub limit: Duration,
-    /// Nodes must not begin after that time: whoever asked is gone by then.
+    /// It is work that nodes must not begin after that time: whoever asked is gone by then.
     pub binding: bool,
 }
 
@@ -133,8 +137,9 @@ impl Gatherer {
         nodes: &[NodeName],
         mut each: impl FnMut(Heard),
     ) -> Result<(), NatsError> {
+        let at_once = if ask.binding { AT_WORK } else { IN_FLIGHT };
         let asking = nodes.iter().map(|node| self.ask_one(ask, node));
-        let mut answers = stream::iter(asking).buffer_unordered(IN_FLIGHT);
+        let mut answers = stream::iter(asking).buffer_unordered(at_once);
         while let Some(heard) = answers.next().await {
             match heard.reply {
                 // It is as large for everybody.
@@ -195,10 +200,7 @@ impl Gatherer {
         let mut quiet = QUIET;
         while !crowd.waiting.is_empty() {
             match timeout(quiet, replies.next()).await {
-                Ok(Some(reply)) => {
-                    hear(&mut crowd, reply);
-                    quiet = QUIET;
-                }
+                Ok(Some(reply)) => hear(&mut crowd, reply),
                 Ok(None) => break,
                 Err(_) => {
                     let lost = self.look_for(&crowd.waiting).await;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use tokio::time::sleep;
 
-use super::follow::{Consumer, FOLLOW_BEAT, READ_BEAT, Step, Wanted};
+use super::follow::{Broken, Consumer, FOLLOW_BEAT, READ_BEAT, Step, Wanted};
 use super::streams::EVENTS;
 use super::{Connection, NatsError, Subject, backoff};
 use crate::model::text::go_time;
@@ -59,17 +59,26 @@ impl Connection {
             false => READ_BEAT,
         };
         let mut breaks = 0;
+        let mut link = self.state();
         loop {
+            if reading.follow && link.wait_for(|link| link.is_up()).await.is_err() {
+                return Err(NatsError::Closed);
+            }
+            link.mark_unchanged();
             let opened = Consumer::open(self, &wanted, beat).await;
             let outcome = match opened {
                 Ok(mut consumer) => {
                     let mut after = consumer.after();
-                    let outcome = drain(&mut consumer, reading.follow, |stored, sequence| {
+                    let draining = drain(&mut consumer, reading.follow, |stored, sequence| {
                         after = sequence;
                         breaks = 0;
                         each(stored)
                     });
-                    let outcome = outcome.await;
+                    let outcome = tokio::select! {
+                        drained = draining => drained,
+                        // A new connection may lead to a server that knows no such consumer.
+                        _ = link.changed() => Err(Broken::Gap.into_error(EVENTS)),
+                    };
                     consumer.close().await;
                     wanted.policy = DeliverPolicy::ByStartSequence {
                         start_sequence: after + 1,

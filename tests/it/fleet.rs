@@ -1,14 +1,17 @@
 //! A fleet asked from the command line: real agents, a real server, and nodes that are not there.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::Outcome;
 use crate::support::fleet::{Fleet, wait_for};
 
-/// Returns the nodes of an answer with their outcomes, in the order of their names.
-fn outcomes(outcome: &Outcome) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = outcome
-        .stdout
+/// Returns the nodes that lines of JSON tell of with their outcomes, in the order of their names.
+fn outcomes(lines: &str) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = lines
         .lines()
         .map(|line| {
             let node: Value = serde_json::from_str(line).unwrap();
@@ -21,7 +24,10 @@ fn outcomes(outcome: &Outcome) -> Vec<(String, String)> {
 }
 
 fn names(outcome: &Outcome) -> Vec<String> {
-    outcomes(outcome).into_iter().map(|node| node.0).collect()
+    outcomes(&outcome.stdout)
+        .into_iter()
+        .map(|node| node.0)
+        .collect()
 }
 
 #[test]
@@ -298,7 +304,7 @@ fn a_manifest_is_sent_along_and_its_run_told() {
 #[test]
 fn a_run_is_cancelled_wherever_it_is() {
     let fleet = Fleet::of_three();
-    let manifest = "ccm:\n  resources:\n    - exec:\n        - '/bin/sleep 300':\n            timeout: 10m\n    - exec:\n        - /bin/true: {}\n";
+    let manifest = "ccm:\n  resources:\n    - exec:\n        - '/bin/sleep 20':\n            timeout: 10m\n    - exec:\n        - /bin/true: {}\n";
     fleet.env.write("manifest.yaml", manifest);
     let accepted = fleet
         .ask(&["apply", "manifest.yaml", "--node", "web2", "--json"])
@@ -309,6 +315,29 @@ fn a_run_is_cancelled_wherever_it_is() {
     let nobody = "0".repeat(27);
     let error = fleet.ask(&["cancel", &nobody]).error(1);
     assert_eq!(error, format!("ccm: error: no node has run {nobody}\n"));
+}
+
+#[test]
+fn whoever_interrupts_learns_what_was_heard_so_far() {
+    let fleet = Fleet::of_three();
+    let command = "/bin/sh -c 'test {{ Facts.node }} != web2 || sleep 20'";
+    let mut asking = fleet
+        .env
+        .command(&["fleet", "ensure", "exec", command, "--all", "--jsonl"]);
+    asking.args(["--provider", "shell"]);
+    let mut asking = asking.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(asking.stdout.take().unwrap()).lines();
+    let mut heard: Vec<String> = lines.by_ref().take(2).map(Result::unwrap).collect();
+    kill_process(Pid::from_child(&asking), Signal::INT).unwrap();
+    heard.extend(lines.map(Result::unwrap));
+    assert_eq!(asking.wait().unwrap().code(), Some(2));
+    let found = outcomes(&heard.join("\n"));
+    let expected = [
+        ("db1", "changed"),
+        ("web1", "changed"),
+        ("web2", "no_answer"),
+    ];
+    assert_eq!(found, expected.map(|(node, it)| (node.into(), it.into())));
 }
 
 #[test]
@@ -379,7 +408,7 @@ fn events_are_followed_as_they_happen() {
         .env
         .command(&["fleet", "events", "--follow", "--type", "exec", "--jsonl"]);
     following.args(["--since", "1h", "--limit", "2"]);
-    following.stdout(std::process::Stdio::piped());
+    following.stdout(Stdio::piped());
     let following = following.spawn().unwrap();
     for command in ["/bin/true", "/bin/echo"] {
         fleet.ask(&["ensure", "exec", command, "--all"]).ok();

@@ -1,6 +1,7 @@
 //! Asking: from flags to nodes, from nodes to lines and an exit code. What is asked is for the
 //! commands to say; what an answer means is for [`crate::fleet`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +11,13 @@ use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use crate::engine::{Level, Line};
 use crate::fleet::answer::Told;
-use crate::fleet::fold::Outcome;
+use crate::fleet::fold::{Counts, Outcome};
 use crate::fleet::gather::{Ask, Gatherer};
 use crate::fleet::inventory::Inventory;
 use crate::fleet::selection::Selection;
 use crate::fleet::sweep::{Course, Ended, Pace, sweep};
 use crate::model::amount::Amount;
+use crate::model::node::NodeName;
 use crate::model::text::parse_wait;
 use crate::nats::{Connection, NatsError, Subjects, Verb};
 use crate::system::{Accounts, SystemClock};
@@ -28,6 +30,7 @@ pub(super) const WORK: Duration = Duration::from_secs(300);
 
 /// How answers are shown, and how long they are waited for.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Asking")]
 pub(super) struct AskArgs {
     /// How long a node may take to answer [default: 10s, 5m for work]
     #[arg(id = "ask_timeout", long = "timeout", value_name = "DURATION", value_parser = wait, global = true)]
@@ -50,6 +53,7 @@ impl AskArgs {
 
 /// For people or for machines.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Output")]
 pub(super) struct FormatArgs {
     /// Prints one JSON document
     #[arg(id = "ask_json", long = "json", global = true)]
@@ -77,6 +81,7 @@ impl FormatArgs {
 
 /// How fast, and how much may go wrong.
 #[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Asking")]
 pub(super) struct PaceArgs {
     /// Asks so many nodes at a time: a number or a percentage
     #[arg(id = "ask_batch", long = "batch", value_name = "N|N%", value_parser = some, global = true)]
@@ -166,13 +171,29 @@ impl Errand {
         inventory: &Inventory,
         console: &Console,
     ) -> Result<Verdict, CliError> {
-        let (course, absent) = course(inventory, &self.selection, console)?;
+        let (course, mut absent) = course(inventory, &self.selection, console)?;
         let gatherer = Gatherer::new(connection, subjects, &caller(), Arc::new(SystemClock));
         let mut reporter = Reporter::new(self.format, self.show, course.nodes.len());
+        let mut waiting: BTreeSet<&NodeName> = course.nodes.iter().collect();
+        let mut counts = Counts::default();
         let asked = sweep(&gatherer, &self.ask, &course, self.pace, |told| {
+            waiting.remove(&told.node);
+            counts.add(told.outcome);
             reporter.hear(told, console);
         });
-        let mut ended: Ended = asked.await.map_err(CliError::failed)?;
+        let ended = tokio::select! {
+            ended = asked => Some(ended.map_err(CliError::failed)?),
+            _ = tokio::signal::ctrl_c() => None,
+        };
+        // Whoever loses patience still learns what has happened, and to whom it may yet.
+        let mut ended = ended.unwrap_or_else(|| {
+            let silent = waiting.into_iter().cloned();
+            absent.extend(silent.map(|node| Told::absent(node, "interrupted before it answered")));
+            Ended {
+                counts,
+                ..Ended::default()
+            }
+        });
         for told in absent {
             ended.counts.add(told.outcome);
             reporter.hear(told, console);

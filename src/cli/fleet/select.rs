@@ -42,7 +42,7 @@ pub(super) struct SelectArgs {
     )]
     group: Vec<String>,
 
-    /// A fact that nodes must have, such as os.name=debian; also != =~ < > <= >=, and label.NAME
+    /// A fact that nodes must have, such as host.info.platform=debian; also != =~ < > <= >=, and label.NAME
     #[arg(id = "select_fact", long = "fact", value_name = "FACT=VALUE", value_parser = parse_fact, global = true)]
     fact: Vec<FactFilter>,
 
