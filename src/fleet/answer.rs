@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::fold::{Answer, Outcome};
@@ -127,8 +128,7 @@ fn ensured(body: &Value) -> Result<(Outcome, String), String> {
         return Ok((Outcome::Failed, error.to_owned()));
     }
     let event = body.get("state").ok_or("it holds no state")?;
-    let event: TransactionEvent =
-        serde_json::from_value(event.clone()).map_err(|err| err.to_string())?;
+    let event = TransactionEvent::deserialize(event).map_err(|err| err.to_string())?;
     Ok((outcome_of(&event), line_of(&event)))
 }
 
@@ -169,8 +169,7 @@ pub fn line_of(event: &TransactionEvent) -> String {
 }
 
 fn applied(body: &Value) -> Result<(Outcome, String), String> {
-    let response: ApplyResponse =
-        serde_json::from_value(body.clone()).map_err(|err| err.to_string())?;
+    let response = ApplyResponse::deserialize(body).map_err(|err| err.to_string())?;
     let Some(run) = response.run else {
         // The run's id differs from node to node; it is in the whole answer.
         return Ok(match response.error {
@@ -246,7 +245,7 @@ fn state(body: &Value) -> Result<(Outcome, String), String> {
 }
 
 fn status(body: &Value) -> Result<NodeStatus, String> {
-    serde_json::from_value(body.clone()).map_err(|err| err.to_string())
+    NodeStatus::deserialize(body).map_err(|err| err.to_string())
 }
 
 /// Returns what a node that is there is doing.

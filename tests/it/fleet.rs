@@ -325,7 +325,8 @@ fn whoever_interrupts_learns_what_was_heard_so_far() {
         .env
         .command(&["fleet", "ensure", "exec", command, "--all", "--jsonl"]);
     asking.args(["--provider", "shell"]);
-    let mut asking = asking.stdout(Stdio::piped()).spawn().unwrap();
+    asking.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut asking = asking.spawn().unwrap();
     let mut lines = BufReader::new(asking.stdout.take().unwrap()).lines();
     let mut heard: Vec<String> = lines.by_ref().take(2).map(Result::unwrap).collect();
     kill_process(Pid::from_child(&asking), Signal::INT).unwrap();

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::Place;
@@ -212,7 +213,7 @@ impl Event {
     /// Returns when it happened, as far as it says, and what.
     fn told(&self) -> (Option<DateTime<Utc>>, String) {
         if self.type_name == "run" {
-            if let Ok(run) = serde_json::from_value::<RunSummary>(self.body.clone()) {
+            if let Ok(run) = RunSummary::deserialize(&self.body) {
                 let error = match run.error.as_str() {
                     "" => String::new(),
                     error => format!(": {error}"),
@@ -220,7 +221,7 @@ impl Event {
                 let what = format!("run {} {}{error}", run.source, self.outcome);
                 return (Some(run.timestamp), what);
             }
-        } else if let Ok(event) = serde_json::from_value::<TransactionEvent>(self.body.clone()) {
+        } else if let Ok(event) = TransactionEvent::deserialize(&self.body) {
             return (Some(event.timestamp), line_of(&event));
         }
         (None, format!("{} {}", self.type_name, self.outcome))
