@@ -7,14 +7,22 @@
 //! - [`wire`]: a rollout as bytes that fit into one message
 //! - [`bundle`]: a manifest and its files into bytes with one digest
 //! - [`fold`]: many equal results into one line
+//! - [`answer`]: what a node's reply amounts to
 //!
-//! All of it is ordinary blocking code without a bus, so that every decision can be tested as a
-//! function.
+//! These are ordinary blocking code without a bus, so that every decision can be tested as a
+//! function. The rest asks:
+//! - [`inventory`]: who is there and who was, from the fleet's buckets
+//! - [`gather`]: many nodes asked, each heard once
+//! - [`sweep`]: a question taken through the chosen nodes, batch by batch
 
+pub mod answer;
 pub mod bundle;
 pub mod fold;
+pub mod gather;
+pub mod inventory;
 pub mod judge;
 pub mod plan;
 pub mod selection;
 pub mod steer;
+pub mod sweep;
 pub mod wire;

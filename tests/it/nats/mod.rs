@@ -2,11 +2,13 @@
 //! - `contexts`: every way to log in, on a server that asks for it
 //! - `messages`: requests, many answers, publishing into streams, lost and regained connections
 //! - `stores`: buckets and objects, and watching them through a restarted server
+//! - `feed`: stored events, read and followed through a restarted server
 //! - `services`: discovery as other tools see it
 //! - `commands`: what the command line does with all that
 
 mod commands;
 mod contexts;
+mod feed;
 mod messages;
 mod services;
 mod stores;
