@@ -16,6 +16,7 @@
 use std::{fmt, io};
 
 use rustix::io::Errno;
+use rustix::process::Resource;
 
 pub mod clock;
 pub mod digest;
@@ -42,6 +43,19 @@ pub fn random() -> u128 {
         Ok(16) => u128::from_ne_bytes(bytes),
         _ => 0,
     }
+}
+
+/// Lets this process open at least so many files, as far as the machine allows.
+pub fn raise_open_files(wanted: u64) -> Result<(), Cause> {
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    limit.current = Some(wanted);
+    if limit.maximum.is_some_and(|most| most < wanted) {
+        limit.maximum = Some(wanted);
+    }
+    Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
 }
 
 /// What the operating system answered, in the words upstream prints: lower case, no number.

@@ -16,6 +16,7 @@ mod ping;
 mod report;
 mod resume;
 mod select;
+mod simulate;
 mod status;
 
 use clap::Subcommand;
@@ -85,6 +86,7 @@ enum Command {
     Resume(resume::Args),
     Cancel(cancel::Args),
     Label(label::Args),
+    Simulate(simulate::Args),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
@@ -102,5 +104,6 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Resume(command) => resume::run(&command, place, console),
         Command::Cancel(command) => cancel::run(&command, place, console),
         Command::Label(command) => label::run(&command, place, console),
+        Command::Simulate(command) => simulate::run(&command, place, console),
     }
 }

@@ -1,0 +1,127 @@
+//! `ccm fleet simulate`: many nodes on one machine, to try a fleet without one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{CliError, Console, Place, Verdict};
+use crate::agent::log::{Log, Style};
+use crate::agent::simulate::{Options, Simulation};
+use crate::cli::runtime;
+use crate::engine::Level;
+use crate::model::node::Token;
+use crate::model::text::parse_duration;
+use crate::system::files::PrivateDir;
+use crate::system::{SystemClock, raise_open_files};
+
+/// Connections of the simulation itself, and files it keeps open beside.
+const SPARE_FILES: u64 = 200;
+
+/// Runs nodes that answer, report and converge like real ones, and change nothing
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// How many nodes
+    #[arg(long, default_value_t = 100)]
+    nodes: usize,
+
+    /// How much of the work fails, from 0 to 1
+    #[arg(long, default_value_t = 0.0, value_name = "PART", value_parser = part)]
+    failure_rate: f64,
+
+    /// How long a resource takes
+    #[arg(long, default_value = "20ms", value_name = "DURATION", value_parser = duration)]
+    latency: Duration,
+
+    /// Time between two signs of life
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
+    beat: Duration,
+
+    /// What the nodes' names end with
+    #[arg(long, default_value = "sim.lab", value_name = "NAME")]
+    domain: String,
+
+    /// A group that all nodes are in
+    #[arg(long = "in-group", value_name = "GROUP")]
+    groups: Vec<Token>,
+
+    /// Where the nodes keep their state; a directory that goes with them unless given
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
+        _ => Err("expected a number from 0 to 1".into()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let nanos = parse_duration(text).map_err(|err| err.to_string())?;
+    let nanos = u64::try_from(nanos).map_err(|_| "must not be negative".to_owned())?;
+    Ok(Duration::from_nanos(nanos))
+}
+
+pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
+    let files = u64::try_from(args.nodes).unwrap_or(u64::MAX);
+    let wanted = files.saturating_mul(2).saturating_add(SPARE_FILES);
+    raise_open_files(wanted).map_err(|err| {
+        CliError::failed(format!("{} nodes need {wanted} files: {err}", args.nodes))
+    })?;
+    let options = Options {
+        nodes: args.nodes,
+        failure_rate: args.failure_rate,
+        latency: args.latency,
+        domain: args.domain.clone(),
+        groups: args.groups.clone(),
+        collective: place.collective.clone(),
+        subject_prefix: place.prefix.clone(),
+        beat: args.beat,
+    };
+    runtime::block_on(simulate(args, &options, place, console))?;
+    Ok(Verdict::default())
+}
+
+async fn simulate(
+    args: &Args,
+    options: &Options,
+    place: &Place,
+    console: &Console,
+) -> Result<(), CliError> {
+    let listen = |kind| signal(kind).map_err(CliError::failed);
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    // Says early and clearly if there is no server; the nodes would wait for one.
+    place.nats.connect().await?.drain().await;
+    let settings = place
+        .nats
+        .settings_over(None, None)
+        .map_err(CliError::usage)?;
+    let temporary = match args.directory {
+        Some(_) => None,
+        None => Some(
+            PrivateDir::create(&std::env::temp_dir(), "ccm-simulate-").map_err(CliError::failed)?,
+        ),
+    };
+    let directory = match (&args.directory, &temporary) {
+        (Some(directory), _) => directory.as_path(),
+        (None, Some(temporary)) => temporary.path(),
+        (None, None) => return Ok(()),
+    };
+    let log = Log::to(std::io::stderr(), Style::Text, Level::Error, SystemClock);
+    let simulation = Simulation::start(options, &settings, directory, log)
+        .await
+        .map_err(CliError::failed)?;
+    console.print(&format!(
+        "{} nodes are there, sim00000.{domain} and on; end them with Ctrl-C\n",
+        options.nodes,
+        domain = options.domain,
+    ));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    simulation.stop().await;
+    Ok(())
+}
