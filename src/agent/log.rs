@@ -261,6 +261,8 @@ fn json_line(line: &Line, now: DateTime<Utc>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::model::id::EventId;
     use crate::model::resource::{File, Properties, Resource};

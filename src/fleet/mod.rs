@@ -7,14 +7,28 @@
 //! - [`wire`]: a rollout as bytes that fit into one message
 //! - [`bundle`]: a manifest and its files into bytes with one digest
 //! - [`fold`]: many equal results into one line
+//! - [`outcome`]: what a node's report means to a rollout
 //!
-//! All of it is ordinary blocking code without a bus, so that every decision can be tested as a
-//! function.
+//! So far all of it is ordinary blocking code without a bus, so that every decision can be tested
+//! as a function. What follows reaches the bus and decides nothing:
+//!
+//! - [`bundles`] and [`rollouts`]: where they are kept
+//! - [`assigning`]: what nodes are told to be
+//! - [`executor`]: follows the judge, step by step
+//! - [`probe`]: asks nodes what a bundle would change
+//! - [`drift`]: what nodes are, beside what they should be
 
+pub mod assigning;
 pub mod bundle;
+pub mod bundles;
+pub mod drift;
+pub mod executor;
 pub mod fold;
 pub mod judge;
+pub mod outcome;
 pub mod plan;
+pub mod probe;
+pub mod rollouts;
 pub mod selection;
 pub mod steer;
 pub mod wire;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use ccm::agent::sources;
 use ccm::fleet::bundle;
+use ccm::nats::{Bus, Settings};
 use ccm::system::SystemClock;
 use ccm::template::Env;
 
@@ -20,7 +21,9 @@ fn a_packed_directory_is_a_source_that_a_node_can_fetch() {
 
     let room = tempfile::tempdir().unwrap();
     fs::write(room.path().join("app.tar.gz"), &packed.bytes).unwrap();
-    let fetched = sources::fetch("app.tar.gz", room.path(), room.path(), &SystemClock).unwrap();
+    let bus = Bus::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
+    let fetched =
+        sources::fetch("app.tar.gz", room.path(), room.path(), &SystemClock, &bus).unwrap();
     assert_eq!(
         fs::read_to_string(&fetched.manifest_path).unwrap(),
         manifest
