@@ -6,7 +6,7 @@
 //! somebody retries it.
 
 use crate::model::node::{NodeName, Report};
-use crate::model::rollout::{Progress, Rollout};
+use crate::model::rollout::{Progress, Rollout, State};
 use crate::model::run::{RunOutcome, RunSummary};
 
 /// What is kept of a report: thousands of them are held at once.
@@ -66,6 +66,19 @@ pub fn note(rollout: &mut Rollout, node: &NodeName, heard: &Heard) -> bool {
         rollout.nodes.insert(node.clone(), news);
     }
     is_new
+}
+
+/// Returns the exit code that tells a script how a rollout stands: 3 when it was stopped, 1 when
+/// nodes failed, 2 when only some could not be reached, else 0.
+pub fn exit_code(rollout: &Rollout) -> u8 {
+    let tally = rollout.tally();
+    match rollout.state {
+        State::Halted { .. } | State::Aborted { .. } => 3,
+        State::RolledBack => 0,
+        _ if tally.failed + tally.unhealthy > 0 => 1,
+        _ if tally.unreachable > 0 => 2,
+        _ => 0,
+    }
 }
 
 /// Returns what became of a node. With the health gate a check that fails is no failure yet: the
@@ -162,6 +175,25 @@ mod tests {
         let heard = Heard::of(report, &rollout);
         note(&mut rollout, &node(), &heard);
         rollout.progress(&node()).clone()
+    }
+
+    #[test]
+    fn a_script_is_told_how_a_rollout_stands() {
+        let failed = || Progress::failed("no");
+        let silent = Progress::Unreachable { generation: 1 };
+        let halted = State::Halted { reason: "".into() };
+        for (state, progress, code) in [
+            (State::Done, Progress::Changed, 0),
+            (State::Done, failed(), 1),
+            (State::Done, silent, 2),
+            (halted, failed(), 3),
+            (State::Aborted { by: "".into() }, Progress::Ok, 3),
+            (State::RolledBack, failed(), 0),
+        ] {
+            let mut rollout = rollout(progress);
+            rollout.state = state;
+            assert_eq!(exit_code(&rollout), code, "{rollout:?}");
+        }
     }
 
     #[test]

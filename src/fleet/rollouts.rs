@@ -4,17 +4,19 @@
 //! rollout should become is decided elsewhere: by [`super::judge`] step by step, by
 //! [`super::steer`] when people want something. Bytes are made by [`super::wire`].
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::outcome::{self, Heard};
 use super::steer::SteerError;
 use super::wire::{self, WireError};
-use crate::model::node::{BadName, Token};
-use crate::model::rollout::Rollout;
+use crate::model::node::{BadName, NodeName, Report, Token};
+use crate::model::rollout::{Rollout, State};
 use crate::nats::kv::{Bucket, Change, Entry, Watch};
-use crate::nats::streams::ROLLOUTS;
-use crate::nats::{Connection, NatsError};
+use crate::nats::streams::{REPORTED, ROLLOUTS};
+use crate::nats::{Connection, NatsError, Subjects};
 
 /// How often a change is tried when somebody else is quicker.
 const TRIES: usize = 20;
@@ -39,6 +41,13 @@ pub enum RolloutError {
     Busy(Token),
     #[error("rollout {id} belongs to collective {collective}")]
     Collective { id: Token, collective: Token },
+    #[error("rollout {id} is {state} and has {nodes} of these nodes, {first} among them")]
+    InTheWay {
+        id: Token,
+        state: &'static str,
+        nodes: usize,
+        first: NodeName,
+    },
     #[error(transparent)]
     Steer(#[from] SteerError),
     #[error(transparent)]
@@ -109,8 +118,11 @@ impl Rollouts {
         Ok((rollouts, broken))
     }
 
-    /// Stores a rollout that is new.
+    /// Stores a rollout that is new, unless another one is on its way to the same nodes.
     pub async fn create(&self, rollout: Rollout) -> Result<Stored, RolloutError> {
+        for other in self.list().await?.0 {
+            stay_clear(&rollout, &other.rollout)?;
+        }
         let bytes = self.bytes(&rollout)?;
         let key = rollout.id.as_str();
         let revision = self.bucket.create(key, bytes.into()).await?;
@@ -193,6 +205,52 @@ impl Following {
     }
 }
 
+/// Refuses nodes that another rollout may still assign.
+fn stay_clear(rollout: &Rollout, other: &Rollout) -> Result<(), RolloutError> {
+    let is_over = other.state.is_at_rest() || other.state == State::Planned;
+    if is_over || other.collective != rollout.collective {
+        return Ok(());
+    }
+    let planned = |rollout: &Rollout| -> BTreeSet<NodeName> {
+        let waves = rollout.plan.waves.iter();
+        waves.flat_map(|wave| wave.nodes.clone()).collect()
+    };
+    let (ours, theirs) = (planned(rollout), planned(other));
+    let mut both = ours.intersection(&theirs);
+    match both.next() {
+        None => Ok(()),
+        Some(first) => Err(RolloutError::InTheWay {
+            id: other.id.clone(),
+            state: other.state.as_str(),
+            nodes: both.count() + 1,
+            first: first.clone(),
+        }),
+    }
+}
+
+/// Notes in a rollout what its nodes have reported since somebody drove it, without storing it.
+pub async fn catch_up(
+    connection: &Connection,
+    subjects: &Subjects,
+    rollout: &mut Rollout,
+) -> Result<(), RolloutError> {
+    let reported = connection.bucket(REPORTED).await?;
+    let reports = reported.entries(&subjects.keys()).await?;
+    let planned = rollout.plan.waves.iter().flat_map(|wave| &wave.nodes);
+    let names: BTreeMap<String, NodeName> = planned
+        .map(|node| (subjects.key(&node.token()), node.clone()))
+        .collect();
+    for entry in reports {
+        if let Some(node) = names.get(&entry.key)
+            && let Ok(report) = serde_json::from_slice::<Report>(&entry.value)
+        {
+            let heard = Heard::of(&report, rollout);
+            outcome::note(rollout, node, &heard);
+        }
+    }
+    Ok(())
+}
+
 fn read(entry: Entry) -> Result<Stored, RolloutError> {
     match wire::decode(&entry.value) {
         Ok(rollout) => Ok(Stored {
@@ -223,6 +281,36 @@ pub fn new_id(now: DateTime<Utc>, chance: u128) -> Result<Token, RolloutError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_of_a_rollout_that_is_not_over_are_left_alone() {
+        let rollout = |id: &str, nodes: &[&str], state: &str| -> Rollout {
+            serde_json::from_value(serde_json::json!({
+                "protocol": crate::model::rollout::ROLLOUT,
+                "id": id,
+                "bundle": {"name": "app", "digest": "ab".repeat(32)},
+                "created": "2027-01-15T08:00:00Z",
+                "plan": {"waves": [{"name": "wave 1", "nodes": nodes}]},
+                "state": {"name": state}
+            }))
+            .unwrap()
+        };
+        let ours = rollout("r2", &["a", "b"], "running");
+        for (nodes, state, is_clear) in [
+            (&["b", "c"][..], "running", false),
+            (&["b", "c"], "rolling_back", false),
+            (&["b", "c"], "done", true),
+            (&["c"], "running", true),
+        ] {
+            let found = stay_clear(&ours, &rollout("r1", nodes, state));
+            assert_eq!(found.is_ok(), is_clear, "{nodes:?} {state}");
+        }
+        let error = stay_clear(&ours, &rollout("r1", &["b"], "running")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "rollout r1 is running and has 1 of these nodes, b among them"
+        );
+    }
 
     #[test]
     fn a_name_says_when_and_differs_by_chance() {
