@@ -13,7 +13,7 @@ use super::gather::Heard;
 use crate::model::event::{Outcome as EventOutcome, TransactionEvent};
 use crate::model::node::{NodeName, NodeStatus};
 use crate::model::run::{ApplyResponse, RunOutcome, RunSummary};
-use crate::model::text::{go_duration, go_time};
+use crate::model::text::go_duration;
 use crate::nats::{NatsError, Reply, Verb};
 
 /// The longest line that is made of an answer.
@@ -62,7 +62,7 @@ pub fn understand(verb: Verb, heard: Heard) -> Told {
         Ok(reply) => {
             let body = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
             let (outcome, text) = match reply.service_error() {
-                Some((code, text)) => (refusal(code), refused(&body, text)),
+                Some((code, text)) => (refusal(verb, code), refused(&body, text)),
                 None => read(verb, &reply, &body),
             };
             (outcome, text, body)
@@ -88,10 +88,12 @@ fn silence(err: &NatsError) -> String {
 }
 
 /// Returns what a code of a refusal means: one may come back to a busy node, not to another.
-fn refusal(code: u16) -> Outcome {
-    match code {
-        401 | 403 | 423 => Outcome::Denied,
-        408 | 429 | 503 => Outcome::Busy,
+fn refusal(verb: Verb, code: u16) -> Outcome {
+    match (verb, code) {
+        (_, 401 | 403 | 423) => Outcome::Denied,
+        (_, 408 | 429 | 503) => Outcome::Busy,
+        // A run is on one node; that the others know nothing of it is as it should be.
+        (Verb::Cancel, 404) => Outcome::Ok,
         _ => Outcome::Failed,
     }
 }
@@ -259,10 +261,16 @@ fn presence(status: &NodeStatus) -> String {
 
 fn paused(status: &NodeStatus) -> String {
     match &status.pause {
-        Some(pause) => match pause.until {
-            Some(until) => format!("paused until {}: {}", go_time(&until), pause.reason),
-            None => format!("paused: {}", pause.reason),
-        },
+        Some(pause) => {
+            // How long is the same everywhere; until when differs with every clock.
+            let lasting = pause
+                .until
+                .and_then(|until| (until - pause.since).to_std().ok());
+            match lasting {
+                Some(lasting) => format!("paused for {}: {}", go_duration(lasting), pause.reason),
+                None => format!("paused: {}", pause.reason),
+            }
+        }
         None => "not paused".into(),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{CliError, CommonArgs, absolute};
+use super::{CliError, CommonArgs, Host};
 use crate::model::resource::{Properties, Resource, Scaffold};
 use crate::model::text::url_scheme;
 use crate::system::files::{self, FileKind};
 
 /// Renders a directory of templates
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// The directory to render to
     name: String,
 
@@ -53,10 +53,10 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self) -> Result<Resource, CliError> {
+    pub(super) fn resource(self, host: Host) -> Result<Resource, CliError> {
         let source = match self.source {
             Some(source) if url_scheme(&source).is_some() => source,
-            Some(source) => existing_directory(&source)?,
+            Some(source) => existing_directory(host, &source)?,
             None => String::new(),
         };
         let scaffold = Scaffold {
@@ -73,7 +73,7 @@ impl Args {
                 .map(|step| post(step))
                 .collect::<Result<_, _>>()?,
         };
-        let name = absolute(&self.name).map_err(CliError::usage)?;
+        let name = host.path(&self.name)?;
         let mut resource = Resource::new(name, self.ensure, Properties::Scaffold(scaffold));
         self.common.fill(&mut resource);
         Ok(resource)
@@ -90,8 +90,11 @@ fn post(step: &str) -> Result<BTreeMap<String, String>, CliError> {
     }
 }
 
-fn existing_directory(path: &str) -> Result<String, CliError> {
-    let path = absolute(path).map_err(CliError::usage)?;
+fn existing_directory(host: Host, path: &str) -> Result<String, CliError> {
+    let path = host.path(path)?;
+    if host == Host::Remote {
+        return Ok(path);
+    }
     match files::inspect(path.as_ref(), true).map_err(CliError::usage)? {
         Some(found) if found.kind == FileKind::Directory => Ok(path),
         Some(_) => Err(CliError::usage(format!("path '{path}' is not a directory"))),
