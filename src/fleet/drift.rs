@@ -14,8 +14,9 @@ use super::probe::{Answer, Question, Silence};
 use crate::model::event::TransactionEvent;
 use crate::model::node::{Assignment, BundleRef, Drift, NodeName, Report};
 use crate::model::text::{maybe_timestamp, timestamp};
+use crate::nats::feed::Reading;
 use crate::nats::kv::Entry;
-use crate::nats::streams::{self, DESIRED, REPORTED};
+use crate::nats::streams::{DESIRED, REPORTED};
 use crate::nats::{Connection, NatsError, Subjects};
 
 /// How a node stands to its assignment, the worst first.
@@ -223,16 +224,22 @@ pub async fn touched(
     let mut last: BTreeMap<(String, String), Touched> = BTreeMap::new();
     for type_name in types {
         let subject = subjects.event(&node.node.token(), type_name, "changed");
-        streams::read_events(connection, &subject, |body| {
-            if let Ok(event) = serde_json::from_slice::<TransactionEvent>(body) {
+        let reading = Reading {
+            filter: subject,
+            since: Some(DateTime::UNIX_EPOCH),
+            follow: false,
+        };
+        let reading = connection.read_events(&reading, |stored| {
+            if let Ok(event) = serde_json::from_slice::<TransactionEvent>(&stored.body) {
                 let is_it = |it: &Drift| it.type_name == event.type_name && it.name == event.name;
                 if node.drift.iter().any(is_it) {
                     let key = (event.type_name.clone(), event.name.clone());
                     last.insert(key, Touched::by(&event));
                 }
             }
-        })
-        .await?;
+            true
+        });
+        reading.await?;
     }
     Ok(last.into_values().collect())
 }

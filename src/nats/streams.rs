@@ -6,12 +6,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::stream::{Compression, Config, DiscardPolicy, StorageType};
 
-use super::follow::{self, Wanted};
 use super::kv::is_missing;
-use super::{Connection, NatsError, Subject, Subjects};
+use super::{Connection, NatsError, Subjects};
 
 /// The stream of transaction events and run summaries.
 pub const EVENTS: &str = "CCM_EVENTS";
@@ -129,23 +127,6 @@ pub async fn init(connection: &Connection, options: &InitOptions) -> Result<Vec<
         done.push(Done { name, what, change });
     }
     Ok(done)
-}
-
-/// Reads the events stored on a subject, which may hold wildcards, the oldest first.
-pub async fn read_events(
-    connection: &Connection,
-    subject: &Subject,
-    mut each: impl FnMut(&[u8]),
-) -> Result<(), NatsError> {
-    let wanted = Wanted {
-        policy: DeliverPolicy::All,
-        ..Wanted::last(EVENTS, subject.as_str())
-    };
-    follow::read(connection, &wanted, |stored| {
-        each(&stored.body);
-        Ok(true)
-    })
-    .await
 }
 
 /// Brings one stream to what is wished.

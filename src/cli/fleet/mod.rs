@@ -4,7 +4,9 @@
 
 mod apply;
 mod ask;
+mod bundle;
 mod cancel;
+mod drift;
 mod ensure;
 mod events;
 mod facts;
@@ -15,6 +17,7 @@ mod pause;
 mod ping;
 mod report;
 mod resume;
+mod rollout;
 mod select;
 mod status;
 
@@ -85,6 +88,9 @@ enum Command {
     Resume(resume::Args),
     Cancel(cancel::Args),
     Label(label::Args),
+    Bundle(bundle::Args),
+    Rollout(Box<rollout::Args>),
+    Drift(drift::Args),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
@@ -102,5 +108,8 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Resume(command) => resume::run(&command, place, console),
         Command::Cancel(command) => cancel::run(&command, place, console),
         Command::Label(command) => label::run(&command, place, console),
+        Command::Bundle(command) => bundle::run(&command, place, console),
+        Command::Rollout(command) => rollout::run(&command, place, console),
+        Command::Drift(command) => drift::run(&command, place, console),
     }
 }
