@@ -44,7 +44,7 @@ impl Pace {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Course {
     pub nodes: Vec<NodeName>,
-    /// They are all there are, so one message can reach them.
+    /// Everyone is meant, whoever that is, so one message can reach them all.
     pub is_everyone: bool,
 }
 

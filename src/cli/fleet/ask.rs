@@ -238,8 +238,7 @@ fn course(
         console.log(&line);
     }
     let mut absent = Vec::new();
-    // A part of the fleet is a part of those that are there.
-    if selection.sample.is_none() && selection.limit.is_none() {
+    if !selection.is_part() {
         let offline = resolved.offline.into_iter();
         absent.extend(offline.map(|node| Told::absent(node, "offline")));
     }
@@ -253,9 +252,11 @@ fn course(
             false => "no node is meant by the selection",
         }));
     }
+    // Who comes up meanwhile is meant only where there is no condition to meet.
+    let is_everyone = selection.filter().is_empty() && !selection.is_part();
     let course = Course {
-        is_everyone: resolved.chosen.len() == inventory.present().len(),
         nodes: resolved.chosen,
+        is_everyone,
     };
     Ok((course, absent))
 }

@@ -59,14 +59,16 @@ pub(in crate::cli) struct Args {
 
 /// Reads a time, or how long ago it was.
 fn when(text: &str) -> Result<DateTime<Utc>, String> {
+    let now = SystemClock.now();
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {
-        return Ok(time.to_utc());
+        return match time > now {
+            true => Err("that is in the future".into()),
+            false => Ok(time.to_utc()),
+        };
     }
     let nanos = parse_duration(text)
         .map_err(|_| "expected a duration such as 2h, or an RFC 3339 time".to_owned())?;
-    SystemClock
-        .now()
-        .checked_sub_signed(TimeDelta::nanoseconds(nanos.max(0)))
+    now.checked_sub_signed(TimeDelta::nanoseconds(nanos.max(0)))
         .ok_or_else(|| "that is too long ago".into())
 }
 
@@ -231,8 +233,9 @@ mod tests {
 
     #[test]
     fn since_is_a_time_or_how_long_ago() {
-        let time = when("2027-01-15T08:00:00+01:00").unwrap();
-        assert_eq!(go_time(&time), "2027-01-15T07:00:00Z");
+        let time = when("2024-01-15T08:00:00+01:00").unwrap();
+        assert_eq!(go_time(&time), "2024-01-15T07:00:00Z");
+        assert!(when("2999-01-01T00:00:00Z").is_err());
         assert!(when("2h").unwrap() < SystemClock.now());
         assert!(when("yesterday").is_err());
     }

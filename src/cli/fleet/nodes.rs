@@ -33,8 +33,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
     })?;
     let resolved = inventory.resolve(&selection).map_err(CliError::usage)?;
     let mut names: Vec<&NodeName> = resolved.chosen.iter().collect();
-    // A part of the fleet is a part of those that are there.
-    if selection.sample.is_none() && selection.limit.is_none() {
+    if !selection.is_part() {
         names.extend(&resolved.offline);
     }
     names.sort_unstable();

@@ -131,8 +131,11 @@ fn closing(ended: &Ended) -> String {
     match (ended.is_halted, ended.not_asked.len()) {
         (false, _) => counts.to_string(),
         (true, left) => {
-            let failures = counts.failures();
-            format!("{counts}; halted after {failures} failures, {left} not asked")
+            let failures = match counts.failures() {
+                1 => "1 failure".to_owned(),
+                more => format!("{more} failures"),
+            };
+            format!("{counts}; halted after {failures}, {left} not asked")
         }
     }
 }
@@ -186,7 +189,7 @@ mod tests {
         };
         assert_eq!(
             closing(&ended),
-            "1 node: 1 failed; halted after 1 failures, 1 not asked"
+            "1 node: 1 failed; halted after 1 failure, 1 not asked"
         );
     }
 

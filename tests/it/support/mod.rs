@@ -1,5 +1,6 @@
 //! A world of its own for every test: an empty directory, a cleared environment, the real program.
 
+pub mod fleet;
 pub mod http;
 pub mod nats;
 pub mod pack;
