@@ -14,6 +14,7 @@
 //! - `package`: packages on any machine; `package_apt`, `package_dnf`, `package_cfengine`: with the
 //!   real package managers, in a system of their own
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
+//! - `rollout`: bundles, rollouts that halt, resume and go back, controllers that die, drift
 //! - `schema`: schemas, types and real documents agree
 //! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several calls kept together
@@ -51,6 +52,7 @@ mod package_apt;
 mod package_cfengine;
 mod package_dnf;
 mod regression;
+mod rollout;
 mod scaffold;
 mod schema;
 mod service;
