@@ -45,6 +45,9 @@ const NUDGE_EVERY: Duration = Duration::from_secs(10);
 /// How long answers that come together are collected before they are noted.
 const GATHER: Duration = Duration::from_millis(50);
 
+/// How long it may take until all that nodes reported before is read.
+const READ_LIMIT: Duration = Duration::from_secs(30);
+
 /// How often in a row the bus may fail before the controller gives up.
 const MOST_TROUBLE: u32 = 30;
 
@@ -206,7 +209,11 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
             is_unsure: true,
             nudged: None,
         };
-        drive.hear_present().await?;
+        let reading = tokio::time::timeout(READ_LIMIT, drive.hear_present()).await;
+        reading.map_err(|_| NatsError::NoAnswer {
+            subject: REPORTED.into(),
+            limit: READ_LIMIT,
+        })??;
         (drive.tell)(&drive.stored.rollout);
         Ok(drive)
     }

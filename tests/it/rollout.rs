@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::Outcome;
 use crate::support::fleet::{Fleet, wait_for};
@@ -136,10 +136,7 @@ fn a_bad_manifest_is_not_stored() {
         .ask(&["bundle", "push", &file, "--name", "app"])
         .error(2);
     assert!(said.contains("nosuch"), "{said}");
-    assert_eq!(
-        fleet.ask(&["bundle", "list", "--json"]).json(),
-        serde_json::json!([])
-    );
+    assert_eq!(fleet.ask(&["bundle", "list", "--json"]).json(), json!([]));
 }
 
 #[test]
@@ -313,6 +310,110 @@ async fn of_several_controllers_one_drives() {
     assert_eq!(holders.len(), 1, "{holders:?}");
 }
 
+#[tokio::test]
+async fn what_a_dead_controller_intended_and_did_not_do_is_done_once() {
+    let fleet = fleet(&["a", "b"]);
+    push(&fleet, "app", "true");
+    start(&fleet, "app", &["--wave", "1", "--detach"]).ok();
+    let mut rollout = newest(&fleet);
+    let id = id(&rollout);
+    // It stored what it was about to do, and died before it did.
+    let past = "2027-01-15T08:00:00Z";
+    rollout["nodes"] = json!({"a": {"assigned": {"generation": 7, "at": past}}});
+    rollout["previous"] = json!([{"assignment": null, "nodes": {"a": 0}}]);
+    rollout["lease"] = json!({"holder": "dead", "until": "2020-01-01T00:00:00Z"});
+    let bucket = fleet.server.jetstream().await;
+    let bucket = bucket.get_key_value("CCM_ROLLOUTS").await.unwrap();
+    bucket.put(&id, rollout.to_string().into()).await.unwrap();
+    let outcome = fleet.ask(&["rollout", "drive"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(assigned(&fleet, "a"), (7, vec!["app".into()]));
+    assert_eq!(assigned(&fleet, "b"), (1, vec!["app".into()]));
+    assert_eq!(ran(&fleet, "a"), ["app"]);
+    assert_eq!(ran(&fleet, "b"), ["app"]);
+}
+
+#[test]
+fn a_controller_that_is_told_to_stop_gives_its_lease_back() {
+    let fleet = fleet(&["a", "b"]);
+    push(&fleet, "app", "true");
+    let flags = ["--wave", "1", "--bake", "1h", "--lease", "1h"];
+    let mut args = vec!["rollout", "start", "app", "--all"];
+    args.extend(flags);
+    let mut controller = fleet.begin(&args);
+    wait_for("bake", || {
+        let all = fleet.ask(&["rollout", "list", "--json"]).json();
+        match all[0]["state"]["name"] == "baking" {
+            true => Ok(()),
+            false => Err(all.to_string()),
+        }
+    });
+    let pid = rustix::process::Pid::from_child(&controller);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(controller.wait().unwrap().code(), Some(1));
+    let rollout = newest(&fleet);
+    assert_eq!(rollout["lease"], Value::Null);
+    assert_eq!(rollout["state"]["name"], "baking");
+    assert!(ran(&fleet, "b").is_empty());
+}
+
+#[test]
+fn an_unhealthy_canary_does_not_pass_the_health_gate() {
+    let fleet = fleet(&["a", "b"]);
+    let manifest = "ccm:\n  resources:\n    - exec:\n        - /bin/true:\n            \
+                    health_checks:\n              - {command: /bin/sh -c 'exit 2'}\n";
+    let file = fleet.env.write("m.yaml", manifest);
+    fleet.ask(&["bundle", "push", &file, "--name", "app"]).ok();
+    let outcome = start(&fleet, "app", &["--canary", "1", "--health-gate"]);
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("halted: 1 unhealthy: a"),
+        "{outcome:?}"
+    );
+    assert_eq!(progress(&newest(&fleet)), words(&[("a", "unhealthy")]));
+}
+
+#[test]
+fn a_node_that_is_paused_meanwhile_is_passed_over() {
+    let fleet = fleet(&["a", "b"]);
+    push(&fleet, "app", "true");
+    start(&fleet, "app", &["--detach"]).ok();
+    fleet.ask(&["pause", "a", "--reason", "disk"]).ok();
+    wait_for("pause", || {
+        let nodes = fleet.ask(&["nodes", "--node", "a", "--json"]).ok();
+        match nodes.contains("disk") {
+            true => Ok(()),
+            false => Err(nodes),
+        }
+    });
+    fleet.ask(&["rollout", "drive"]).ok();
+    assert_eq!(
+        progress(&newest(&fleet)),
+        words(&[("a", "skipped"), ("b", "changed")])
+    );
+    assert_eq!(assigned(&fleet, "a"), (0, vec![]));
+    let plan = fleet.ask(&["rollout", "plan", "app", "--all"]).ok();
+    assert!(plan.contains("left out: a (paused: disk)"), "{plan}");
+}
+
+#[test]
+fn the_way_back_leaves_alone_what_somebody_else_assigned_since() {
+    let fleet = fleet(&["a", "b"]);
+    push(&fleet, "one", "true");
+    push(&fleet, "two", "true");
+    start(&fleet, "one", &[]).ok();
+    let first = id(&newest(&fleet));
+    fleet.ask(&["rollout", "start", "two", "--node", "b"]).ok();
+    fleet.ask(&["rollout", "rollback", &first]).ok();
+    let shown = fleet.ask(&["rollout", "show", &first, "--json"]).json();
+    assert_eq!(
+        progress(&shown),
+        words(&[("a", "restored"), ("b", "skipped")])
+    );
+    assert_eq!(assigned(&fleet, "a").1, [""; 0]);
+    assert_eq!(assigned(&fleet, "b"), (2, vec!["two".into()]));
+}
+
 /// Returns everyone who ever held the lease of a rollout.
 async fn holders(fleet: &Fleet, id: &str) -> BTreeSet<String> {
     use futures_util::StreamExt as _;
@@ -406,13 +507,10 @@ fn a_plan_shows_the_waves_and_what_each_node_would_change() {
     assert!(said.contains("a, b, c: exec#run"), "{said}");
     args.push("--json");
     let plan = fleet.ask(&args).json();
-    assert_eq!(plan["plan"]["waves"][0]["nodes"], serde_json::json!(["a"]));
+    assert_eq!(plan["plan"]["waves"][0]["nodes"], json!(["a"]));
     assert_eq!(plan["outlook"][2]["outcome"], "changed");
     assert!(ran(&fleet, "a").is_empty(), "a plan changes nothing");
-    assert_eq!(
-        fleet.ask(&["rollout", "list", "--json"]).json(),
-        serde_json::json!([])
-    );
+    assert_eq!(fleet.ask(&["rollout", "list", "--json"]).json(), json!([]));
     let said = fleet
         .ask(&["rollout", "plan", "app", "--node", "typo"])
         .error(2);
