@@ -318,10 +318,10 @@ async fn what_a_dead_controller_intended_and_did_not_do_is_done_once() {
     let mut rollout = newest(&fleet);
     let id = id(&rollout);
     // It stored what it was about to do, and died before it did.
-    let past = "2027-01-15T08:00:00Z";
+    let past = "2020-01-01T00:00:00Z";
     rollout["nodes"] = json!({"a": {"assigned": {"generation": 7, "at": past}}});
     rollout["previous"] = json!([{"assignment": null, "nodes": {"a": 0}}]);
-    rollout["lease"] = json!({"holder": "dead", "until": "2020-01-01T00:00:00Z"});
+    rollout["lease"] = json!({"holder": "dead", "until": past});
     let bucket = fleet.server.jetstream().await;
     let bucket = bucket.get_key_value("CCM_ROLLOUTS").await.unwrap();
     bucket.put(&id, rollout.to_string().into()).await.unwrap();
