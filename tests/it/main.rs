@@ -17,6 +17,7 @@
 //!   real package managers, in a system of their own
 //! - `publisher`: events into a real stream, whoever is killed meanwhile
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
+//! - `rollout`: bundles, rollouts that halt, resume and go back, controllers that die, drift
 //! - `schema`: schemas, types and real documents agree
 //! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several calls kept together
@@ -57,6 +58,7 @@ mod package_cfengine;
 mod package_dnf;
 mod publisher;
 mod regression;
+mod rollout;
 mod scaffold;
 mod schema;
 mod service;

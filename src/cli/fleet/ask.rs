@@ -283,7 +283,7 @@ fn course(
 }
 
 /// Returns who asks, as nodes log it.
-fn caller() -> String {
+pub(super) fn caller() -> String {
     let accounts = Accounts::default();
     let (uid, _) = accounts.current();
     let host = rustix::system::uname();

@@ -4,7 +4,9 @@
 
 mod apply;
 mod ask;
+mod bundle;
 mod cancel;
+mod drift;
 mod ensure;
 mod events;
 mod facts;
@@ -15,6 +17,7 @@ mod pause;
 mod ping;
 mod report;
 mod resume;
+mod rollout;
 mod select;
 mod simulate;
 mod status;
@@ -87,6 +90,9 @@ enum Command {
     Cancel(cancel::Args),
     Label(label::Args),
     Simulate(simulate::Args),
+    Bundle(bundle::Args),
+    Rollout(Box<rollout::Args>),
+    Drift(drift::Args),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
@@ -105,5 +111,8 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Cancel(command) => cancel::run(&command, place, console),
         Command::Label(command) => label::run(&command, place, console),
         Command::Simulate(command) => simulate::run(&command, place, console),
+        Command::Bundle(command) => bundle::run(&command, place, console),
+        Command::Rollout(command) => rollout::run(&command, place, console),
+        Command::Drift(command) => drift::run(&command, place, console),
     }
 }

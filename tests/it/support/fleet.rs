@@ -63,16 +63,28 @@ impl Fleet {
             env.at("state"),
             env.at("cache"),
         );
-        let config = env.write("agent.yaml", config);
-        let log = std::fs::File::create(env.path("log")).unwrap();
-        let child = env
-            .command(&["agent", "--config", &config])
+        env.write("agent.yaml", config);
+        let child = run_agent(&env);
+        self.agents.insert(name.into(), Agent { env, child });
+    }
+
+    /// Starts an agent again that was killed or stopped, as it was.
+    pub fn resume(&mut self, name: &str) {
+        let agent = self.agents.get_mut(name).unwrap();
+        agent.child = run_agent(&agent.env);
+    }
+
+    /// Starts `ccm fleet` with these arguments and does not wait for it.
+    pub fn begin(&self, args: &[&str]) -> Child {
+        let mut all = vec!["fleet"];
+        all.extend(args);
+        self.env
+            .command(&all)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(Stdio::null())
             .spawn()
-            .unwrap();
-        self.agents.insert(name.into(), Agent { env, child });
+            .unwrap()
     }
 
     /// Runs `ccm fleet` with these arguments.
@@ -119,6 +131,16 @@ impl Fleet {
         });
         logs.collect()
     }
+}
+
+fn run_agent(env: &TestEnv) -> Child {
+    let log = std::fs::File::create(env.path("log")).unwrap();
+    env.command(&["agent", "--config", &env.at("agent.yaml")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
 }
 
 impl Drop for Fleet {
