@@ -11,9 +11,8 @@
     reason = "a benchmark arranges the world by hand and stops at the first surprise"
 )]
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ccm::agent::metrics::Metrics;
@@ -21,6 +20,10 @@ use ccm::agent::publisher::Publisher;
 use ccm::agent::spool::{Class, Limits, Record, Spool};
 use ccm::nats::streams::{self, InitOptions};
 use ccm::nats::{Bytes, Connection, Headers, Patience, Settings, Subject, Subjects, Verb, connect};
+
+mod server;
+
+use server::{Process, resident, server};
 
 const ROUNDS: usize = 5_000;
 const WARM_UP: usize = 500;
@@ -38,16 +41,6 @@ fn main() {
     match std::env::var(ECHO) {
         Ok(url) => runtime.block_on(echo(&url)),
         Err(_) => runtime.block_on(measure()),
-    }
-}
-
-/// A process that ends with us.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -223,46 +216,4 @@ fn agent(room: &Path, url: &str) -> Process {
         .stderr(Stdio::null())
         .spawn();
     Process(child.unwrap())
-}
-
-fn resident(process: u32) -> String {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: f64 = line
-        .and_then(|line| line.split_whitespace().next())
-        .and_then(|number| number.parse().ok())
-        .unwrap();
-    format!("{:.1} MiB", kib / 1024.0)
-}
-
-/// Starts a server with JetStream and returns its address.
-fn server(room: &Path) -> (Process, String) {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let child = Command::new(server_program())
-        .args(["-js", "-a", "127.0.0.1", "-p", &port.to_string(), "-sd"])
-        .arg(room.join("js"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let process = Process(child.unwrap());
-    let since = Instant::now();
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(since.elapsed() < LIMIT, "the server does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    (process, format!("nats://127.0.0.1:{port}"))
-}
-
-fn server_program() -> PathBuf {
-    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places = std::env::split_paths(&path).chain([installed]);
-    match places.find(|place| place.join("nats-server").is_file()) {
-        Some(place) => place.join("nats-server"),
-        None => panic!("nats-server is missing: `scripts/test` installs it below target/tools"),
-    }
 }

@@ -1,0 +1,62 @@
+//! A real server for benchmarks, and processes that end with them.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the server may take to listen.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A process that ends with us.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns the resident memory of a process, for people.
+pub fn resident(process: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: f64 = line
+        .and_then(|line| line.split_whitespace().next())
+        .and_then(|number| number.parse().ok())
+        .unwrap();
+    format!("{:.1} MiB", kib / 1024.0)
+}
+
+/// Starts a server with JetStream and returns its address.
+pub fn server(room: &Path) -> (Process, String) {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let child = Command::new(server_program())
+        .args(["-js", "-a", "127.0.0.1", "-p", &port.to_string(), "-sd"])
+        .arg(room.join("js"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let process = Process(child.unwrap());
+    let since = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(since.elapsed() < LIMIT, "the server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (process, format!("nats://127.0.0.1:{port}"))
+}
+
+fn server_program() -> PathBuf {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).chain([installed]);
+    match places.find(|place| place.join("nats-server").is_file()) {
+        Some(place) => place.join("nats-server"),
+        None => panic!("nats-server is missing: `scripts/test` installs it below target/tools"),
+    }
+}
