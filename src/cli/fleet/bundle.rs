@@ -50,6 +50,10 @@ struct PushArgs {
     /// What the bundle is called
     #[arg(long)]
     name: Token,
+
+    /// The facts it is checked with: those of a node it is for
+    #[command(flatten)]
+    facts: FactArgs,
 }
 
 /// Shows a bundle, its files and who uses it
@@ -104,7 +108,7 @@ fn failed(err: BundlesError) -> CliError {
 
 fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliError> {
     let bus = place.nats.bus();
-    let env = environment(Path::new("."), false, &FactArgs::default(), &bus)?;
+    let env = environment(Path::new("."), false, &args.facts, &bus)?;
     let packed = pack(&args.source, &env).map_err(CliError::usage)?;
     for warning in &packed.warnings {
         console.log(&Line::new(Level::Warn, warning));
