@@ -13,7 +13,6 @@ use super::node::Node;
 use super::schedule::perform;
 use super::work::{Done, Order, What};
 use crate::engine::{Level, Mode};
-use crate::model::event::TransactionEvent;
 use crate::model::json;
 use crate::model::node::{Assignment, BundleRef, Drift, REPORT, Report};
 use crate::model::run::{RunOutcome, RunSummary, Trigger};
@@ -114,7 +113,7 @@ impl Assignments {
         for bundle in &assignment.manifests {
             match self.run(&assignment, bundle).await {
                 Ok(Done { run, events }) => {
-                    drift.extend(events.iter().filter_map(|event| drifted(event, &run)));
+                    drift.extend(events.iter().filter_map(|it| Drift::of(it, run.noop)));
                     let is_worse = |worst: &RunSummary| rank(&run) > rank(worst);
                     if worst.as_ref().is_none_or(is_worse) {
                         worst = Some(run);
@@ -187,9 +186,8 @@ impl Assignments {
             return;
         };
         for item in drift {
-            let same =
-                |other: &&Drift| other.type_name == item.type_name && other.name == item.name;
-            if let Some(known) = before.drift.iter().find(same) {
+            let known = before.drift.iter().find(|it| it.is_about_same(item));
+            if let Some(known) = known {
                 item.since = known.since;
             }
         }
@@ -253,24 +251,4 @@ fn rank(run: &RunSummary) -> u8 {
         RunOutcome::Changed => 3,
         RunOutcome::Failed => 4,
     }
-}
-
-/// Returns what an event says about a resource that is not as it should be after the run.
-fn drifted(event: &TransactionEvent, run: &RunSummary) -> Option<Drift> {
-    let message = if event.failed {
-        event.errors.join(", ")
-    } else if event.changed && run.noop {
-        match event.noop_message.as_str() {
-            "" => "would change".to_owned(),
-            message => message.to_owned(),
-        }
-    } else {
-        return None;
-    };
-    Some(Drift {
-        type_name: event.type_name.clone(),
-        name: event.name.clone(),
-        message,
-        since: event.timestamp,
-    })
 }

@@ -232,6 +232,7 @@ fn execute(
         changed: summary.changed_resources > 0,
         failed: summary.failed_resources > 0 || summary.requirements_unmet_count > 0,
         detailed: args.detailed_exitcodes,
+        ..Verdict::default()
     })
 }
 

@@ -68,15 +68,29 @@ struct Verdict {
     failed: bool,
     /// Exit codes as Puppet has them: 2 changed, 4 failed, 6 both.
     detailed: bool,
+    /// The exit code, where many nodes have a say in it.
+    exit: Option<u8>,
 }
 
 impl Verdict {
+    /// Returns what ends the program with this code.
+    fn exit(code: u8) -> Self {
+        Self {
+            exit: Some(code),
+            ..Self::default()
+        }
+    }
+
     fn code(self) -> u8 {
         match self {
+            Self {
+                exit: Some(code), ..
+            } => code,
             Self {
                 detailed: true,
                 changed,
                 failed,
+                ..
             } => u8::from(changed) * 2 + u8::from(failed) * 4,
             Self { failed: true, .. } => 1,
             _ => 0,
@@ -148,6 +162,7 @@ mod tests {
             changed,
             failed,
             detailed,
+            exit: None,
         };
         assert_eq!(verdict(true, false, false).code(), 0);
         assert_eq!(verdict(true, true, false).code(), 1);

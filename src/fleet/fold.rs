@@ -112,33 +112,46 @@ impl Counts {
         self.0.get(&outcome).copied().unwrap_or_default()
     }
 
+    /// Counts one more.
+    pub fn add(&mut self, outcome: Outcome) {
+        *self.0.entry(outcome).or_default() += 1;
+    }
+
+    /// Returns how many nodes there are in all.
+    pub fn total(&self) -> usize {
+        self.0.values().sum()
+    }
+
+    /// Returns how many nodes failed or refused. Silent ones are neither.
+    pub fn failures(&self) -> usize {
+        let failures = [Outcome::Failed, Outcome::Denied, Outcome::Busy];
+        failures.map(|outcome| self.of(outcome)).iter().sum()
+    }
+
     /// Returns the exit code that tells a script: 1 when something failed or was refused, 2 when
     /// only some did not answer, else 0.
     pub fn exit_code(&self) -> u8 {
-        let any = |outcomes: &[Outcome]| outcomes.iter().any(|outcome| self.of(*outcome) > 0);
-        if any(&[Outcome::Failed, Outcome::Denied, Outcome::Busy]) {
-            1
-        } else if any(&[Outcome::NoAnswer]) {
-            2
-        } else {
-            0
+        match (self.failures(), self.of(Outcome::NoAnswer)) {
+            (0, 0) => 0,
+            (0, _) => 2,
+            _ => 1,
         }
     }
 }
 
 impl FromIterator<Outcome> for Counts {
     fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
-        let mut counts = BTreeMap::new();
+        let mut counts = Self::default();
         for outcome in outcomes {
-            *counts.entry(outcome).or_default() += 1;
+            counts.add(outcome);
         }
-        Self(counts)
+        counts
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total: usize = self.0.values().sum();
+        let total = self.total();
         let noun = if total == 1 { "node" } else { "nodes" };
         write!(out, "{total} {noun}")?;
         for (index, (outcome, count)) in self.0.iter().enumerate() {

@@ -97,7 +97,12 @@ pub fn note(rollout: &mut Rollout, decision: &Decision) {
 
 fn way_back(rollout: &Rollout) -> Decision {
     let touched = rollout.previous.nodes();
-    let left = touched.filter(|node| *rollout.progress(node) != Progress::Restored);
+    // One that somebody else has assigned meanwhile is passed over.
+    let is_over = |node: &NodeName| {
+        let progress = rollout.progress(node);
+        matches!(progress, Progress::Restored | Progress::Skipped { .. })
+    };
+    let left = touched.filter(|node| !is_over(node));
     let left: Vec<NodeName> = left.cloned().collect();
     match left.is_empty() {
         true => Decision::Done,

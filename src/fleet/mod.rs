@@ -7,14 +7,35 @@
 //! - [`wire`]: a rollout as bytes that fit into one message
 //! - [`bundle`]: a manifest and its files into bytes with one digest
 //! - [`fold`]: many equal results into one line
+//! - [`answer`]: what a node's reply amounts to
+//! - [`outcome`]: what a node's report means to a rollout
 //!
-//! All of it is ordinary blocking code without a bus, so that every decision can be tested as a
-//! function.
+//! These are ordinary blocking code without a bus, so that every decision can be tested as a
+//! function. The rest reaches the bus and decides nothing:
+//! - [`inventory`]: who is there and who was, from the fleet's buckets
+//! - [`gather`]: many nodes asked, each heard once
+//! - [`sweep`]: a question taken through the chosen nodes, batch by batch
+//! - [`bundles`] and [`rollouts`]: where they are kept
+//! - [`assigning`]: what nodes are told to be
+//! - [`executor`]: follows the judge, step by step
+//! - [`probe`]: asks nodes what a bundle would change
+//! - [`drift`]: what nodes are, beside what they should be
 
+pub mod answer;
+pub mod assigning;
 pub mod bundle;
+pub mod bundles;
+pub mod drift;
+pub mod executor;
 pub mod fold;
+pub mod gather;
+pub mod inventory;
 pub mod judge;
+pub mod outcome;
 pub mod plan;
+pub mod probe;
+pub mod rollouts;
 pub mod selection;
 pub mod steer;
+pub mod sweep;
 pub mod wire;

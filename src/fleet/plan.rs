@@ -12,6 +12,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use super::inventory::Inventory;
 use crate::model::Value;
 use crate::model::amount::{Amount, Percent};
 use crate::model::label::Labels;
@@ -28,6 +29,21 @@ pub struct Candidate<'a> {
     pub facts: &'a Value,
     pub labels: &'a Labels,
     pub pause: Option<&'a Pause>,
+}
+
+/// Returns these nodes with what is known about them.
+pub fn candidates<'a>(inventory: &'a Inventory, nodes: &'a [NodeName]) -> Vec<Candidate<'a>> {
+    static UNKNOWN: Value = Value::Null;
+    let candidate = |name| {
+        let status = inventory.status(name);
+        Candidate {
+            name,
+            facts: status.map_or(&UNKNOWN, |status| &status.facts),
+            labels: inventory.labels(name),
+            pause: status.and_then(|status| status.pause.as_ref()),
+        }
+    };
+    nodes.iter().map(candidate).collect()
 }
 
 /// Why there is no plan.

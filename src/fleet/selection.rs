@@ -36,6 +36,12 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Reports whether only a part of those that meet the conditions is meant; such a part is one
+    /// of the nodes that are there.
+    pub fn is_part(&self) -> bool {
+        self.sample.is_some() || self.limit.is_some()
+    }
+
     /// Returns the conditions as the filter that a node decides for itself.
     pub fn filter(&self) -> Filter {
         let expression = |code: &String| vec![Compound { expr: code.clone() }];

@@ -150,6 +150,21 @@ pub enum Operator {
     GreaterOrEqual,
 }
 
+impl Operator {
+    /// Returns the sign people write.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "!=",
+            Self::Matches => "=~",
+            Self::Less => "<",
+            Self::Greater => ">",
+            Self::LessOrEqual => "<=",
+            Self::GreaterOrEqual => ">=",
+        }
+    }
+}
+
 /// An expression, wrapped as Choria wraps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::Value;
+use super::event::TransactionEvent;
 use super::run::{CurrentRun, RunSummary};
 use super::text::{maybe_timestamp, quote, timestamp};
 
@@ -244,6 +245,33 @@ pub struct Drift {
     pub message: String,
     #[serde(with = "timestamp")]
     pub since: DateTime<Utc>,
+}
+
+impl Drift {
+    /// Returns what an event says about a resource that is not as it should be after the run.
+    pub fn of(event: &TransactionEvent, noop: bool) -> Option<Self> {
+        let message = if event.failed {
+            event.errors.join(", ")
+        } else if event.changed && noop {
+            match event.noop_message.as_str() {
+                "" => "would change".to_owned(),
+                message => message.to_owned(),
+            }
+        } else {
+            return None;
+        };
+        Some(Self {
+            type_name: event.type_name.clone(),
+            name: event.name.clone(),
+            message,
+            since: event.timestamp,
+        })
+    }
+
+    /// Reports whether two are about the same resource.
+    pub fn is_about_same(&self, other: &Self) -> bool {
+        self.type_name == other.type_name && self.name == other.name
+    }
 }
 
 /// What a node last converged to.

@@ -28,6 +28,9 @@ const MAX_REASON: usize = 200;
 pub struct Rollout {
     pub protocol: String,
     pub id: Token,
+    /// Whose nodes these are.
+    #[serde(default = "Token::default_collective")]
+    pub collective: Token,
     pub bundle: BundleRef,
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub data: Value,
@@ -234,6 +237,14 @@ impl State {
         matches!(
             self,
             Self::Running | Self::Baking { .. } | Self::RollingBack
+        )
+    }
+
+    /// Reports whether it stays as it is unless somebody begins it anew.
+    pub fn is_at_rest(&self) -> bool {
+        matches!(
+            self,
+            Self::Halted { .. } | Self::Aborted { .. } | Self::Done | Self::RolledBack
         )
     }
 }

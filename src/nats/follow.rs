@@ -24,10 +24,10 @@ use super::{Connection, NatsError, backoff};
 const INACTIVE: Duration = Duration::from_secs(30);
 
 /// How often a consumer that is read once beats; a beat means that there is no more.
-const READ_BEAT: Duration = Duration::from_millis(500);
+pub(super) const READ_BEAT: Duration = Duration::from_millis(500);
 
 /// How often a consumer that is followed beats.
-const FOLLOW_BEAT: Duration = Duration::from_secs(5);
+pub(super) const FOLLOW_BEAT: Duration = Duration::from_secs(5);
 
 /// How many beats may be missed.
 const MISSED_BEATS: u32 = 4;
@@ -81,34 +81,50 @@ pub(super) enum Seen {
 }
 
 /// Why a consumer is of no more use.
-enum Broken {
+pub(super) enum Broken {
     /// Something was missed, or nothing is heard any more.
     Gap,
     Failed(NatsError),
 }
 
+impl Broken {
+    /// Returns it as the end of reading a stream.
+    pub(super) fn into_error(self, stream: &str) -> NatsError {
+        match self {
+            Self::Failed(err) => err,
+            Self::Gap => NatsError::Store {
+                action: "read",
+                name: bucket_of(stream).into(),
+                reason: "the server stopped in the middle".into(),
+            },
+        }
+    }
+}
+
 /// What a consumer does next.
-enum Step {
+pub(super) enum Step {
     /// A message, and how many are still to come.
     Message(Stored, u64),
     /// There is nothing more for now.
     Idle,
 }
 
-struct Consumer {
+pub(super) struct Consumer {
     connection: Connection,
     stream: String,
     name: String,
     messages: Subscriber,
     /// How many messages there were when it was made.
     pending: u64,
+    /// The message of the stream after which it begins.
+    after: u64,
     /// The number of the last message that arrived.
     last: u64,
     patience: Duration,
 }
 
 impl Consumer {
-    async fn open(
+    pub(super) async fn open(
         connection: &Connection,
         wanted: &Wanted,
         beat: Duration,
@@ -155,12 +171,23 @@ impl Consumer {
             name: info.name.clone(),
             messages,
             pending: info.num_pending,
+            after: info.delivered.stream_sequence,
             last: 0,
             patience: beat * MISSED_BEATS,
         })
     }
 
-    async fn next(&mut self) -> Result<Step, Broken> {
+    /// Returns how many messages there were when it was made.
+    pub(super) fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    /// Returns the number of the stream's message after which it begins.
+    pub(super) fn after(&self) -> u64 {
+        self.after
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Step, Broken> {
         loop {
             let message = match timeout(self.patience, self.messages.next()).await {
                 Ok(Some(message)) => message,
@@ -219,7 +246,7 @@ impl Consumer {
     }
 
     /// Removes the consumer from the servers, if they can be reached.
-    async fn close(self) {
+    pub(super) async fn close(self) {
         if self.connection.is_up() {
             let jetstream = self.connection.jetstream();
             let _ = jetstream
@@ -253,16 +280,8 @@ pub(super) async fn read(
             }
             // What was still to come has expired meanwhile.
             Ok(Step::Idle) => break,
-            Err(Broken::Failed(err)) => {
-                outcome = Err(err);
-                break;
-            }
-            Err(Broken::Gap) => {
-                outcome = Err(NatsError::Store {
-                    action: "read",
-                    name: bucket_of(&wanted.stream).into(),
-                    reason: "the server stopped in the middle".into(),
-                });
+            Err(broken) => {
+                outcome = Err(broken.into_error(&wanted.stream));
                 break;
             }
         }

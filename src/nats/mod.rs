@@ -4,6 +4,7 @@
 //! - [`connection`]: one connection that comes back by itself; messages, requests, many answers
 //! - [`subject`]: every subject and key, as types
 //! - [`kv`] and [`object`]: buckets of values and of files, read, written and watched
+//! - [`feed`]: stored events in order, and those to come
 //! - [`streams`]: what a fleet keeps on the servers, made once and brought up to date
 //! - [`micro`]: a service that the `nats` command can find, ask and count
 //! - [`blocking`]: the same for code that waits
@@ -19,6 +20,7 @@ pub mod backoff;
 pub mod blocking;
 pub mod connection;
 pub mod context;
+pub mod feed;
 mod follow;
 pub mod kv;
 pub mod micro;

@@ -189,6 +189,19 @@ impl Subjects {
         self.below(&format!("event.{node}.>"))
     }
 
+    /// Returns where the events of a node, of a type and with an outcome can be heard; whatever is
+    /// not given may be anything.
+    pub fn events_like(
+        &self,
+        node: Option<&Token>,
+        type_name: Option<&Token>,
+        outcome: Option<&Token>,
+    ) -> Subject {
+        let [node, type_name, outcome] =
+            [node, type_name, outcome].map(|word| word.map_or("*", Token::as_str));
+        self.below(&format!("event.{node}.{type_name}.{outcome}"))
+    }
+
     /// Returns what the stream of events listens on: every collective below the prefix.
     pub fn stored(&self) -> Subject {
         Subject(format!("{}.*.event.>", self.prefix))
@@ -287,6 +300,10 @@ mod tests {
                 "ccm.v1.lab.event.web1_example_net.run.failed",
             ),
             (all.events(), "ccm.v1.lab.event.>"),
+            (
+                all.events_like(Some(&node), None, Some(&token("failed"))),
+                "ccm.v1.lab.event.web1_example_net.*.failed",
+            ),
             (all.stored(), "ccm.v1.*.event.>"),
         ] {
             assert_eq!(subject.as_str(), text);

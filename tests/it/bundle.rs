@@ -21,9 +21,9 @@ fn a_packed_directory_is_a_source_that_a_node_can_fetch() {
 
     let room = tempfile::tempdir().unwrap();
     fs::write(room.path().join("app.tar.gz"), &packed.bytes).unwrap();
-    let bus = Bus::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
-    let fetched =
-        sources::fetch("app.tar.gz", room.path(), room.path(), &SystemClock, &bus).unwrap();
+    let nowhere = Bus::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
+    let path = room.path();
+    let fetched = sources::fetch("app.tar.gz", path, path, &SystemClock, &nowhere).unwrap();
     assert_eq!(
         fs::read_to_string(&fetched.manifest_path).unwrap(),
         manifest

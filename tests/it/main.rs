@@ -7,6 +7,8 @@
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
+//! - `fleet`: many nodes asked at once, from the command line
+//! - `gather`: thousands of nodes that answer, stay silent or were not expected
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
 //! - `http`: the client against servers that behave, misbehave and lie
 //! - `nats`: the bus against real servers, and beside another client
@@ -43,6 +45,8 @@ mod crash;
 mod data;
 mod exec;
 mod file;
+mod fleet;
+mod gather;
 mod health;
 mod http;
 mod nats;

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{CliError, CommonArgs, absolute, owners};
+use super::{CliError, CommonArgs, Host, owners};
 use crate::cli::environment::split_pair;
 use crate::model::resource::{Archive, Properties, Resource};
 use crate::model::secret::Secret;
 
 /// Downloads an archive and may unpack it
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// The file to keep the archive in
     file: String,
 
@@ -61,32 +61,29 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self) -> Result<Resource, CliError> {
-        let (owner, group) = owners(self.owner.as_deref(), self.group.as_deref())?;
+    pub(super) fn resource(self, host: Host) -> Result<Resource, CliError> {
+        let (owner, group) = owners(host, self.owner.as_deref(), self.group.as_deref())?;
         let archive = Archive {
             url: self.url,
             headers: headers(&self.header)?,
             username: self.username.unwrap_or_default(),
             password: Secret::new(self.password.unwrap_or_default()),
             checksum: self.checksum.unwrap_or_default(),
-            extract_parent: path(self.extract)?,
+            extract_parent: path(host, self.extract)?,
             cleanup: self.cleanup,
-            creates: path(self.creates)?,
+            creates: path(host, self.creates)?,
             owner,
             group,
         };
-        let name = absolute(&self.file).map_err(CliError::usage)?;
+        let name = host.path(&self.file)?;
         let mut resource = Resource::new(name, self.ensure, Properties::Archive(archive));
         self.common.fill(&mut resource);
         Ok(resource)
     }
 }
 
-fn path(path: Option<String>) -> Result<String, CliError> {
-    match path {
-        Some(path) => absolute(&path).map_err(CliError::usage),
-        None => Ok(String::new()),
-    }
+fn path(host: Host, path: Option<String>) -> Result<String, CliError> {
+    path.map_or(Ok(String::new()), |path| host.path(&path))
 }
 
 /// Reads headers as `Key:value`, with a blank after the colon as HTTP writes them, or not.

@@ -5,7 +5,7 @@ use crate::model::resource::{Exec, Properties, Resource};
 
 /// Runs a command when it has to
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// The command line; also the name of the resource
     command: String,
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{CliError, CommonArgs, absolute, owners};
+use super::{CliError, CommonArgs, Host, owners};
 use crate::model::resource::{File, Properties, Resource};
 use crate::system::files;
 
@@ -11,7 +11,7 @@ const MAX_CONTENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Manages a file or a directory
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// The path to manage
     name: String,
 
@@ -57,8 +57,8 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self) -> Result<Resource, CliError> {
-        let (owner, group) = owners(self.owner.as_deref(), self.group.as_deref())?;
+    pub(super) fn resource(self, host: Host) -> Result<Resource, CliError> {
+        let (owner, group) = owners(host, self.owner.as_deref(), self.group.as_deref())?;
         let mode = self.mode.unwrap_or_else(|| match self.ensure.as_str() {
             "directory" => "0755".into(),
             _ => "0644".into(),
@@ -71,7 +71,7 @@ impl Args {
             (None, None) => None,
         };
         let source = match self.source {
-            Some(source) => existing(&source)?,
+            Some(source) => existing(host, &source)?,
             None => String::new(),
         };
         let file = File {
@@ -82,15 +82,18 @@ impl Args {
             mode,
             force: self.force,
         };
-        let name = absolute(&self.name).map_err(CliError::usage)?;
+        let name = host.path(&self.name)?;
         let mut resource = Resource::new(name, self.ensure, Properties::File(file));
         self.common.fill(&mut resource);
         Ok(resource)
     }
 }
 
-fn existing(path: &str) -> Result<String, CliError> {
-    let path = absolute(path).map_err(CliError::usage)?;
+fn existing(host: Host, path: &str) -> Result<String, CliError> {
+    let path = host.path(path)?;
+    if host == Host::Remote {
+        return Ok(path);
+    }
     match files::inspect(path.as_ref(), true).map_err(CliError::usage)? {
         Some(_) => Ok(path),
         None => Err(CliError::usage(format!("path '{path}' does not exist"))),

@@ -85,6 +85,14 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(flatten)]
+    Typed(Typed),
+    Api(api::Args),
+}
+
+/// One resource on the command line, by its type.
+#[derive(Debug, Subcommand)]
+pub(super) enum Typed {
     Archive(archive::Args),
     File(file::Args),
     Exec(exec::Args),
@@ -93,7 +101,55 @@ enum Command {
     Package(package::Args),
     #[command(alias = "svc")]
     Service(service::Args),
-    Api(api::Args),
+}
+
+impl Typed {
+    /// Returns the resource that is asked for.
+    pub(super) fn resource(self, host: Host) -> Result<Resource, CliError> {
+        match self {
+            Self::Archive(args) => args.resource(host),
+            Self::File(args) => args.resource(host),
+            Self::Exec(args) => Ok(args.resource()),
+            Self::Scaffold(args) => args.resource(host),
+            Self::Package(args) => Ok(args.resource()),
+            Self::Service(args) => args.resource(),
+        }
+    }
+}
+
+/// Whose paths and accounts a resource speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Host {
+    /// This one's: paths may be relative, and what is not said is ours.
+    Local,
+    /// Another's: paths begin at the root, and what is not said is root's.
+    Remote,
+}
+
+impl Host {
+    /// Returns a path as the engine wants it: from the root, and clean.
+    fn path(self, path: &str) -> Result<String, CliError> {
+        match self {
+            Self::Local => absolute(path).map_err(CliError::usage),
+            Self::Remote if path.starts_with('/') || path.contains("{{") => Ok(path.into()),
+            Self::Remote => Err(CliError::usage(format!(
+                "path '{path}' must be absolute: it is on other nodes"
+            ))),
+        }
+    }
+
+    /// Returns owner and group of what nobody says them of.
+    fn owners(self) -> (String, String) {
+        match self {
+            Self::Local => {
+                let accounts = Accounts::default();
+                let (uid, gid) = accounts.current();
+                let (user, group) = (accounts.user_name(uid), accounts.group_name(gid));
+                (user.to_string(), group.to_string())
+            }
+            Self::Remote => ("root".into(), "root".into()),
+        }
+    }
 }
 
 /// Properties that every type has.
@@ -160,12 +216,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     let Args { options, command } = args;
     let resource = match command {
         Command::Api(args) => return api::run(args, &options, console),
-        Command::Archive(args) => args.resource()?,
-        Command::File(args) => args.resource()?,
-        Command::Exec(args) => args.resource(),
-        Command::Scaffold(args) => args.resource()?,
-        Command::Package(args) => args.resource(),
-        Command::Service(args) => args.resource()?,
+        Command::Typed(typed) => typed.resource(Host::Local)?,
     };
     let session = options.open_session(&resource)?;
     if options.json {
@@ -191,6 +242,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         changed: event.changed,
         failed: event.failed || !event.unmet_requirements.is_empty(),
         detailed: options.detailed_exitcodes,
+        ..Verdict::default()
     })
 }
 
@@ -255,8 +307,13 @@ impl Options {
     }
 }
 
-/// Returns the owner and group that were given, else ours. Takes `user:group` and two texts alike.
-fn owners(owner: Option<&str>, group: Option<&str>) -> Result<(String, String), CliError> {
+/// Returns the owner and group that were given, else the host's. Takes `user:group` and two texts
+/// alike.
+fn owners(
+    host: Host,
+    owner: Option<&str>,
+    group: Option<&str>,
+) -> Result<(String, String), CliError> {
     let (owner, joined_group) = match owner.map(|text| text.split_once(':')) {
         Some(Some((owner, group))) => (Some(owner), Some(group)),
         Some(None) => (owner, None),
@@ -270,11 +327,13 @@ fn owners(owner: Option<&str>, group: Option<&str>) -> Result<(String, String), 
         }
         (joined, own) => joined.or(own),
     };
-    let accounts = Accounts::default();
-    let (uid, gid) = accounts.current();
+    if let (Some(owner), Some(group)) = (owner, group) {
+        return Ok((owner.into(), group.into()));
+    }
+    let (own_user, own_group) = host.owners();
     Ok((
-        owner.map_or_else(|| accounts.user_name(uid).to_string(), Into::into),
-        group.map_or_else(|| accounts.group_name(gid).to_string(), Into::into),
+        owner.map_or(own_user, Into::into),
+        group.map_or(own_group, Into::into),
     ))
 }
 

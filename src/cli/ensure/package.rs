@@ -5,7 +5,7 @@ use crate::model::resource::{Package, Properties, Resource, UpdateIndex};
 
 /// Manages a package
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// The package, or the path of a package file
     name: String,
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{CliError, CommonArgs, absolute};
+use super::{CliError, CommonArgs, Host};
 use crate::model::resource::{ArchiveKind, Properties, Resource, Scaffold};
 use crate::model::text::url_scheme;
 use crate::system::files::{self, FileKind};
 
 /// Renders a directory of templates
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// The directory to render to
     name: String,
 
@@ -54,10 +54,10 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn resource(self) -> Result<Resource, CliError> {
+    pub(super) fn resource(self, host: Host) -> Result<Resource, CliError> {
         let source = match self.source {
             Some(source) if url_scheme(&source).is_some() => source,
-            Some(source) => existing_source(&source)?,
+            Some(source) => existing_source(host, &source)?,
             None => String::new(),
         };
         let scaffold = Scaffold {
@@ -74,7 +74,7 @@ impl Args {
                 .map(|step| post(step))
                 .collect::<Result<_, _>>()?,
         };
-        let name = absolute(&self.name).map_err(CliError::usage)?;
+        let name = host.path(&self.name)?;
         let mut resource = Resource::new(name, self.ensure, Properties::Scaffold(scaffold));
         self.common.fill(&mut resource);
         Ok(resource)
@@ -91,9 +91,12 @@ fn post(step: &str) -> Result<BTreeMap<String, String>, CliError> {
     }
 }
 
-/// Returns the path of a directory or archive that is there.
-fn existing_source(path: &str) -> Result<String, CliError> {
-    let path = absolute(path).map_err(CliError::usage)?;
+/// Returns the path of a directory or archive that is there, as far as this host can tell.
+fn existing_source(host: Host, path: &str) -> Result<String, CliError> {
+    let path = host.path(path)?;
+    if host == Host::Remote {
+        return Ok(path);
+    }
     match files::inspect(path.as_ref(), true).map_err(CliError::usage)? {
         Some(found) if found.kind == FileKind::Directory => Ok(path),
         Some(_) if ArchiveKind::of(&path).is_some() => Ok(path),

@@ -5,7 +5,7 @@ use crate::model::resource::{Properties, Resource, Service};
 
 /// Manages a service, now and at boot
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// The service to manage
     name: String,
 

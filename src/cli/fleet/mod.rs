@@ -1,6 +1,25 @@
 //! `ccm fleet`: many nodes at once. One file per command; this one only finds it.
+//!
+//! What they share is `select` (which nodes), `ask` (asking them) and `report` (what is shown).
 
+mod apply;
+mod ask;
+mod bundle;
+mod cancel;
+mod drift;
+mod ensure;
+mod events;
+mod facts;
 mod init;
+mod label;
+mod nodes;
+mod pause;
+mod ping;
+mod report;
+mod resume;
+mod rollout;
+mod select;
+mod status;
 
 use clap::Subcommand;
 
@@ -58,10 +77,39 @@ impl Place {
 #[derive(Debug, Subcommand)]
 enum Command {
     Init(init::Args),
+    Nodes(nodes::Args),
+    Ping(ping::Args),
+    Facts(facts::Args),
+    Status(status::Args),
+    Ensure(Box<ensure::Args>),
+    Apply(apply::Args),
+    Events(events::Args),
+    Pause(pause::Args),
+    Resume(resume::Args),
+    Cancel(cancel::Args),
+    Label(label::Args),
+    Bundle(bundle::Args),
+    Rollout(Box<rollout::Args>),
+    Drift(drift::Args),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
+    let place = &args.place;
     match args.command {
-        Command::Init(command) => init::run(&command, &args.place, console),
+        Command::Init(command) => init::run(&command, place, console),
+        Command::Nodes(command) => nodes::run(&command, place, console),
+        Command::Ping(command) => ping::run(&command, place, console),
+        Command::Facts(command) => facts::run(command, place, console),
+        Command::Status(command) => status::run(&command, place, console),
+        Command::Ensure(command) => ensure::run(*command, place, console),
+        Command::Apply(command) => apply::run(&command, place, console),
+        Command::Events(command) => events::run(&command, place, console),
+        Command::Pause(command) => pause::run(&command, place, console),
+        Command::Resume(command) => resume::run(&command, place, console),
+        Command::Cancel(command) => cancel::run(&command, place, console),
+        Command::Label(command) => label::run(&command, place, console),
+        Command::Bundle(command) => bundle::run(&command, place, console),
+        Command::Rollout(command) => rollout::run(&command, place, console),
+        Command::Drift(command) => drift::run(&command, place, console),
     }
 }

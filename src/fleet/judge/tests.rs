@@ -28,6 +28,7 @@ fn rollout(has_canary: bool, sizes: &[usize], settings: Settings) -> Rollout {
     Rollout {
         protocol: ROLLOUT.into(),
         id: "r1".parse().unwrap(),
+        collective: crate::model::node::Token::default_collective(),
         bundle: serde_json::from_value(serde_json::json!({
             "name": "app", "digest": "ab".repeat(32)
         }))

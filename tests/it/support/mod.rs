@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod deb;
+pub mod fleet;
 pub mod http;
 pub mod nats;
 pub mod pack;

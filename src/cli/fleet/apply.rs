@@ -1,0 +1,114 @@
+//! `ccm fleet apply`: a manifest on many nodes, once. What nodes should stay at is a rollout.
+
+use std::path::Path;
+
+use super::Place;
+use super::ask::{AskArgs, Errand, PaceArgs, SOON, WORK};
+use super::report::Show;
+use super::select::SelectArgs;
+use crate::cli::environment::read_document;
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict};
+use crate::model::Value;
+use crate::model::json;
+use crate::model::run::{APPLY_REQUEST, ApplyRequest};
+use crate::model::text::url_scheme;
+use crate::nats::Verb;
+use crate::system::files;
+
+/// The largest manifest that is sent along; a larger one belongs into an object store.
+const MAX_MANIFEST_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Applies a manifest on nodes, once
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// A manifest file, which is sent along, or where each node gets it: obj://BUCKET/NAME or an
+    /// http or https URL
+    #[arg(value_name = "SOURCE")]
+    source: String,
+
+    /// Says what would be done, changes nothing
+    #[arg(long)]
+    noop: bool,
+
+    /// Runs health checks only
+    #[arg(long, conflicts_with = "noop")]
+    monitor_only: bool,
+
+    /// A JSON or YAML file of data, over the manifest's own
+    #[arg(long, value_name = "FILE")]
+    data: Option<std::path::PathBuf>,
+
+    /// Waits until the runs are over, and tells what came of them
+    #[arg(long)]
+    wait: bool,
+
+    #[command(flatten)]
+    select: SelectArgs,
+
+    #[command(flatten)]
+    ask: AskArgs,
+
+    #[command(flatten)]
+    pace: PaceArgs,
+}
+
+pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
+    let selection = args.select.careful_selection(&[])?;
+    let mut errand = Errand::of(Verb::Apply, selection, &args.ask);
+    errand.ask.body = json::compact(&request(args)?)
+        .map_err(CliError::failed)?
+        .into();
+    errand.ask.noop = args.noop;
+    // A run that nobody waits for may begin whenever its turn comes.
+    errand.ask.binding = args.wait;
+    errand.ask.limit = args.ask.limit(if args.wait { WORK } else { SOON });
+    errand.pace = args.pace.pace();
+    errand.show = match args.wait {
+        true => Show::Noteworthy,
+        false => Show::Lines,
+    };
+    errand.run(place, console)
+}
+
+fn request(args: &Args) -> Result<ApplyRequest, CliError> {
+    let data = match &args.data {
+        Some(file) => read_document(file)?,
+        None => Value::Null,
+    };
+    let mut request = ApplyRequest {
+        protocol: APPLY_REQUEST.into(),
+        noop: args.noop,
+        health_check_only: args.monitor_only,
+        wait: args.wait,
+        data,
+        ..ApplyRequest::default()
+    };
+    let scheme = url_scheme(&args.source).filter(|(_, rest)| rest.starts_with("//"));
+    match scheme
+        .map(|(scheme, _)| scheme.to_ascii_lowercase())
+        .as_deref()
+    {
+        Some("obj" | "http" | "https") => request.source.clone_from(&args.source),
+        Some(other) => {
+            return Err(CliError::usage(format!(
+                "unsupported source {other}://: use a file, obj://, http:// or https://"
+            )));
+        }
+        None => {
+            let file = Path::new(&args.source);
+            if file.is_dir() || args.source.ends_with(".tar.gz") || args.source.ends_with(".tgz") {
+                return Err(CliError::usage(format!(
+                    "{} is more than one file: put it into an object store and use obj://",
+                    args.source
+                )));
+            }
+            request.manifest =
+                files::read_to_string(file, MAX_MANIFEST_BYTES).map_err(CliError::usage)?;
+            if request.manifest.trim().is_empty() {
+                return Err(CliError::usage(format!("{} is empty", args.source)));
+            }
+        }
+    }
+    Ok(request)
+}

@@ -1,0 +1,271 @@
+//! Asking: from flags to nodes, from nodes to lines and an exit code. What is asked is for the
+//! commands to say; what an answer means is for [`crate::fleet`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Place;
+use super::report::{Format, Reporter, Show, Summing};
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::engine::{Level, Line};
+use crate::fleet::answer::Told;
+use crate::fleet::fold::Outcome;
+use crate::fleet::gather::{Ask, Gatherer};
+use crate::fleet::inventory::Inventory;
+use crate::fleet::selection::Selection;
+use crate::fleet::sweep::{Course, Ended, Pace, sweep};
+use crate::model::amount::Amount;
+use crate::model::text::parse_wait;
+use crate::nats::{Connection, NatsError, Subjects, Verb};
+use crate::system::{Accounts, SystemClock};
+
+/// How long a node may take to answer what costs it nothing.
+pub(super) const SOON: Duration = Duration::from_secs(10);
+
+/// How long a node may take for work.
+pub(super) const WORK: Duration = Duration::from_secs(300);
+
+/// How answers are shown, and how long they are waited for.
+#[derive(Debug, clap::Args)]
+pub(super) struct AskArgs {
+    /// How long a node may take to answer [default: 10s, 5m for work]
+    #[arg(id = "ask_timeout", long = "timeout", value_name = "DURATION", value_parser = wait, global = true)]
+    timeout: Option<Duration>,
+
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+impl AskArgs {
+    /// Returns how long a node may take, unless told otherwise.
+    pub(super) fn limit(&self, usual: Duration) -> Duration {
+        self.timeout.unwrap_or(usual)
+    }
+
+    pub(super) fn format(&self) -> Format {
+        self.format.format()
+    }
+}
+
+/// For people or for machines.
+#[derive(Debug, clap::Args)]
+pub(super) struct FormatArgs {
+    /// Prints one JSON document
+    #[arg(id = "ask_json", long = "json", global = true)]
+    json: bool,
+
+    /// Prints one line of JSON for each
+    #[arg(
+        id = "ask_jsonl",
+        long = "jsonl",
+        global = true,
+        conflicts_with = "ask_json"
+    )]
+    jsonl: bool,
+}
+
+impl FormatArgs {
+    pub(super) fn format(&self) -> Format {
+        match (self.json, self.jsonl) {
+            (true, _) => Format::Json,
+            (_, true) => Format::Lines,
+            _ => Format::Text,
+        }
+    }
+}
+
+/// How fast, and how much may go wrong.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct PaceArgs {
+    /// Asks so many nodes at a time: a number or a percentage
+    #[arg(id = "ask_batch", long = "batch", value_name = "N|N%", value_parser = some, global = true)]
+    batch: Option<Amount>,
+
+    /// Halts when more nodes than this failed, over all batches; asks 128 at a time without --batch
+    #[arg(
+        id = "ask_max_failures",
+        long = "max-failures",
+        value_name = "N|N%",
+        global = true
+    )]
+    max_failures: Option<Amount>,
+}
+
+impl PaceArgs {
+    pub(super) fn pace(&self) -> Pace {
+        Pace {
+            batch: self.batch,
+            max_failures: self.max_failures,
+        }
+    }
+}
+
+/// Reads an amount of at least one.
+fn some(text: &str) -> Result<Amount, String> {
+    let amount: Amount = text.parse().map_err(|err| format!("{err}"))?;
+    match amount {
+        Amount::Count(0) => Err("must be 1 or more".into()),
+        amount => Ok(amount),
+    }
+}
+
+/// Reads a duration that is one.
+pub(super) fn wait(text: &str) -> Result<Duration, String> {
+    let wait = parse_wait(text).map_err(|err| err.to_string())?;
+    match wait.is_zero() {
+        true => Err("must be more than 0s".into()),
+        false => Ok(wait),
+    }
+}
+
+/// One question to many nodes, and how its answers are shown.
+pub(super) struct Errand {
+    pub(super) selection: Selection,
+    pub(super) ask: Ask,
+    pub(super) pace: Pace,
+    pub(super) format: Format,
+    pub(super) show: Show,
+    /// What to complain about when all answered and no node changed anything.
+    pub(super) must_change: Option<String>,
+}
+
+impl Errand {
+    /// Returns a question that changes nothing and takes no time to speak of.
+    pub(super) fn of(verb: Verb, selection: Selection, args: &AskArgs) -> Self {
+        Self {
+            selection,
+            ask: Ask {
+                verb,
+                body: Default::default(),
+                noop: false,
+                limit: args.limit(SOON),
+                binding: false,
+            },
+            pace: Pace::default(),
+            format: args.format(),
+            show: Show::Lines,
+            must_change: None,
+        }
+    }
+
+    /// Asks, prints what came of it, and returns the exit code.
+    pub(super) fn run(self, place: &Place, console: &Console) -> Result<Verdict, CliError> {
+        let subjects = place.subjects()?;
+        runtime::block_on(async {
+            let connection = place.nats.connect().await?;
+            let inventory = inventory(&connection, &subjects, console).await?;
+            self.ask(connection, subjects, &inventory, console).await
+        })
+    }
+
+    async fn ask(
+        self,
+        connection: Connection,
+        subjects: Subjects,
+        inventory: &Inventory,
+        console: &Console,
+    ) -> Result<Verdict, CliError> {
+        let (course, absent) = course(inventory, &self.selection, console)?;
+        let gatherer = Gatherer::new(connection, subjects, &caller(), Arc::new(SystemClock));
+        let mut reporter = Reporter::new(self.format, self.show, course.nodes.len());
+        let asked = sweep(&gatherer, &self.ask, &course, self.pace, |told| {
+            reporter.hear(told, console);
+        });
+        let mut ended: Ended = asked.await.map_err(CliError::failed)?;
+        for told in absent {
+            ended.counts.add(told.outcome);
+            reporter.hear(told, console);
+        }
+        let code = match ended.is_halted {
+            true => 3,
+            false => ended.counts.exit_code(),
+        };
+        let summing = Summing {
+            verb: self.ask.verb.as_str(),
+            request_id: gatherer.request_id(),
+            ended: &ended,
+        };
+        reporter.finish(&summing, console)?;
+        match self.must_change {
+            Some(complaint) if code == 0 && ended.counts.of(Outcome::Changed) == 0 => {
+                Err(CliError::failed(complaint))
+            }
+            _ => Ok(Verdict::exit(code)),
+        }
+    }
+}
+
+/// Returns an error with what can be done about it.
+pub(super) fn with_hint(err: NatsError) -> CliError {
+    match err {
+        NatsError::NoBucket(_) | NatsError::NotStored(_) => {
+            CliError::failed(format!("{err}; `ccm fleet init` makes it"))
+        }
+        err => CliError::failed(err),
+    }
+}
+
+/// Reads the inventory, and warns of what in it can't be read.
+pub(super) async fn inventory(
+    connection: &Connection,
+    subjects: &Subjects,
+    console: &Console,
+) -> Result<Inventory, CliError> {
+    let inventory = Inventory::load(connection, subjects).await;
+    let inventory = inventory.map_err(with_hint)?;
+    for one in inventory.unreadable() {
+        let line = Line::new(Level::Warn, "Left out a record of the fleet")
+            .with("bucket", one.bucket)
+            .with("key", &one.key)
+            .with("reason", &one.reason);
+        console.log(&line);
+    }
+    Ok(inventory)
+}
+
+/// Finds the nodes to ask, and what is told of those that are meant and can't be.
+fn course(
+    inventory: &Inventory,
+    selection: &Selection,
+    console: &Console,
+) -> Result<(Course, Vec<Told>), CliError> {
+    let resolved = inventory.resolve(selection).map_err(CliError::usage)?;
+    for (node, reason) in &resolved.undecided {
+        let line = Line::new(Level::Warn, "Left out a node that can't be decided about")
+            .with("node", node)
+            .with("reason", reason);
+        console.log(&line);
+    }
+    let mut absent = Vec::new();
+    if !selection.is_part() {
+        let offline = resolved.offline.into_iter();
+        absent.extend(offline.map(|node| Told::absent(node, "offline")));
+    }
+    for name in &resolved.unknown {
+        let node = name.parse().map_err(CliError::usage)?;
+        absent.push(Told::absent(node, "unknown node"));
+    }
+    if resolved.chosen.is_empty() && absent.is_empty() {
+        return Err(CliError::usage(match inventory.present().is_empty() {
+            true => "the fleet has no nodes",
+            false => "no node is meant by the selection",
+        }));
+    }
+    // Who comes up meanwhile is meant only where there is no condition to meet.
+    let is_everyone = selection.filter().is_empty() && !selection.is_part();
+    let course = Course {
+        nodes: resolved.chosen,
+        is_everyone,
+    };
+    Ok((course, absent))
+}
+
+/// Returns who asks, as nodes log it.
+pub(super) fn caller() -> String {
+    let accounts = Accounts::default();
+    let (uid, _) = accounts.current();
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    format!("{}@{host}", accounts.user_name(uid))
+}

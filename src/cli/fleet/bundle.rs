@@ -1,0 +1,217 @@
+//! `ccm fleet bundle`: manifests and their files, stored by their content.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::Place;
+use crate::cli::environment::{FactArgs, environment};
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::engine::{Level, Line};
+use crate::fleet::bundle::pack;
+use crate::fleet::bundles::{Bundles, BundlesError, Users, Version, Wanted, shown};
+use crate::model::json;
+use crate::model::node::Token;
+use crate::model::text::go_time;
+
+/// How many users of a bundle are named.
+const NAMED: usize = 5;
+
+/// Stores manifests with their files, for rollouts
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Prints JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Push(PushArgs),
+    #[command(alias = "ls")]
+    /// Lists bundles, the newest of each name first
+    List,
+    Show(ShowArgs),
+    Rm(RmArgs),
+}
+
+/// Checks, packs and stores a manifest; the same content is stored once
+#[derive(Debug, clap::Args)]
+struct PushArgs {
+    /// A directory with a manifest.yaml, or a manifest that needs no other file
+    #[arg(value_name = "DIR|MANIFEST")]
+    source: PathBuf,
+
+    /// What the bundle is called
+    #[arg(long)]
+    name: Token,
+}
+
+/// Shows a bundle, its files and who uses it
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    /// NAME for the newest, or NAME@DIGEST
+    #[arg(value_name = "BUNDLE")]
+    bundle: Wanted,
+}
+
+/// Removes a bundle that nobody uses
+#[derive(Debug, clap::Args)]
+struct RmArgs {
+    /// NAME@DIGEST
+    #[arg(value_name = "BUNDLE")]
+    bundle: Wanted,
+
+    /// Removes it even if nodes are assigned it
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
+    let (document, text) = match &args.command {
+        Command::Push(push) => self::push(push, place, console)?,
+        Command::List => runtime::block_on(list(place))?,
+        Command::Show(show) => runtime::block_on(self::show(&show.bundle, place))?,
+        Command::Rm(rm) => runtime::block_on(remove(rm, place))?,
+    };
+    let text = match args.json {
+        true => format!("{}\n", json::pretty(&document).map_err(CliError::failed)?),
+        false => text,
+    };
+    console.print(&text);
+    Ok(Verdict::default())
+}
+
+/// What a command says: to machines and to people.
+type Said = (Value, String);
+
+async fn open(place: &Place) -> Result<Bundles, CliError> {
+    let connection = place.nats.connect().await?;
+    Bundles::open(&connection).await.map_err(failed)
+}
+
+fn failed(err: BundlesError) -> CliError {
+    match err {
+        BundlesError::Nats(err) => super::rollout::no_bucket(err),
+        err => CliError::failed(err),
+    }
+}
+
+fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliError> {
+    let bus = place.nats.bus();
+    let env = environment(Path::new("."), false, &FactArgs::default(), &bus)?;
+    let packed = pack(&args.source, &env).map_err(CliError::usage)?;
+    for warning in &packed.warnings {
+        console.log(&Line::new(Level::Warn, warning));
+    }
+    let (bundle, is_new) = runtime::block_on(async {
+        let bundles = open(place).await?;
+        bundles.push(&args.name, &packed).await.map_err(failed)
+    })?;
+    let document = json!({
+        "name": bundle.name,
+        "digest": bundle.digest,
+        "size": packed.bytes.len(),
+        "files": packed.files,
+        "new": is_new,
+    });
+    let verb = match is_new {
+        true => "stored",
+        false => "unchanged, stored before",
+    };
+    let text = format!(
+        "{} {verb} ({} files, {} bytes)\n",
+        shown(&bundle),
+        packed.files.len(),
+        packed.bytes.len()
+    );
+    Ok((document, text))
+}
+
+async fn list(place: &Place) -> Result<Said, CliError> {
+    let versions = open(place).await?.list().await.map_err(failed)?;
+    let documents: Vec<Value> = versions.iter().map(document).collect();
+    let mut text = String::new();
+    for version in &versions {
+        let stored = version.stored.as_ref().map(go_time).unwrap_or_default();
+        let name = shown(&version.bundle);
+        text.push_str(&format!("{name:<40} {:>10} {stored}\n", version.size));
+    }
+    Ok((documents.into(), text))
+}
+
+fn document(version: &Version) -> Value {
+    json!({
+        "name": version.bundle.name,
+        "digest": version.bundle.digest,
+        "size": version.size,
+        "stored": version.stored.as_ref().map(go_time),
+    })
+}
+
+async fn show(wanted: &Wanted, place: &Place) -> Result<Said, CliError> {
+    let bundles = open(place).await?;
+    let version = bundles.find(wanted).await.map_err(failed)?;
+    let contents = bundles.contents(&version.bundle).await.map_err(failed)?;
+    let users = bundles.users(&version.bundle).await.map_err(failed)?;
+    let files: Vec<Value> = contents
+        .iter()
+        .map(|content| json!({"name": content.name, "size": content.size}))
+        .collect();
+    let mut whole = document(&version);
+    if let Some(fields) = whole.as_object_mut() {
+        fields.insert("files".into(), files.into());
+        fields.insert("nodes".into(), json!(users.nodes));
+        fields.insert("rollouts".into(), json!(users.rollouts));
+    }
+    let stored = version.stored.as_ref().map(go_time).unwrap_or_default();
+    let mut text = format!(
+        "name:     {}\ndigest:   {}\nsize:     {} bytes\nstored:   {stored}\nnodes:    {}\nfiles:\n",
+        version.bundle.name,
+        version.bundle.digest,
+        version.size,
+        users.nodes.len()
+    );
+    for content in contents {
+        text.push_str(&format!("  {:>10} {}\n", content.size, content.name));
+    }
+    Ok((whole, text))
+}
+
+async fn remove(args: &RmArgs, place: &Place) -> Result<Said, CliError> {
+    if args.bundle.digest.is_none() {
+        let text = format!("which {0}? say {0}@DIGEST", args.bundle.name);
+        return Err(CliError::usage(text));
+    }
+    let bundles = open(place).await?;
+    let version = bundles.find(&args.bundle).await.map_err(failed)?;
+    let users = bundles.users(&version.bundle).await.map_err(failed)?;
+    let name = shown(&version.bundle);
+    if !users.is_empty() && !args.force {
+        let text = format!(
+            "bundle {name} is used by {}; --force removes it",
+            named(&users)
+        );
+        return Err(CliError::failed(text));
+    }
+    bundles.remove(&version.bundle).await.map_err(failed)?;
+    Ok((document(&version), format!("{name} removed\n")))
+}
+
+/// Names the first users of a bundle.
+fn named(users: &Users) -> String {
+    let nodes = users.nodes.iter().map(|key| format!("node {key}"));
+    let rollouts = users.rollouts.iter().map(|id| format!("rollout {id}"));
+    let mut all = nodes.chain(rollouts);
+    let mut names: Vec<String> = all.by_ref().take(NAMED).collect();
+    match all.count() {
+        0 => {}
+        more => names.push(format!("{more} more")),
+    }
+    names.join(", ")
+}

@@ -1,0 +1,147 @@
+//! `ccm fleet drift`: what nodes are, beside what they should be.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::Place;
+use super::ask::{WORK, caller, wait};
+use super::rollout::no_bucket;
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::fleet::bundles::shown;
+use crate::fleet::drift::{self, NodeDrift, Standing, Touched};
+use crate::fleet::probe;
+use crate::model::json;
+use crate::model::node::NodeName;
+use crate::model::text::go_time;
+use crate::system::{Clock as _, SystemClock};
+
+/// Shows what differs on nodes from what they are assigned, and since when
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// One node, with the events that last changed what differs
+    node: Option<NodeName>,
+
+    /// Asks the nodes how they are now; changes nothing
+    #[arg(long)]
+    refresh: bool,
+
+    /// How long a node may take to answer [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = wait)]
+    timeout: Option<Duration>,
+
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
+    let subjects = place.subjects()?;
+    let (nodes, touched) = runtime::block_on(async {
+        let connection = place.nats.connect().await?;
+        let loaded = drift::load(&connection, &subjects).await;
+        let mut nodes = loaded.map_err(no_bucket)?;
+        if let Some(wanted) = &args.node {
+            nodes.retain(|it| it.node == *wanted);
+            if nodes.is_empty() {
+                let text = format!("node {wanted} was never assigned anything and never reported");
+                return Err(CliError::usage(text));
+            }
+        }
+        if args.refresh {
+            let questions = nodes.iter().flat_map(NodeDrift::questions).collect();
+            let limit = args.timeout.unwrap_or(WORK);
+            let asked = probe::ask(&connection, &subjects, questions, &caller(), limit).await;
+            let answers = asked.map_err(CliError::failed)?;
+            drift::refresh(&mut nodes, answers, SystemClock.now());
+        }
+        let touched = match (&args.node, nodes.first()) {
+            (Some(_), Some(node)) => {
+                let found = drift::touched(&connection, &subjects, node).await;
+                Some(found.map_err(CliError::failed)?)
+            }
+            _ => None,
+        };
+        Ok((nodes, touched))
+    })?;
+    match args.json {
+        true => {
+            let document = json!({"nodes": nodes, "changed_by": touched});
+            let text = json::pretty(&document).map_err(CliError::failed)?;
+            console.print(&format!("{text}\n"));
+        }
+        false => console.print(&described(&nodes, touched.as_deref())),
+    }
+    Ok(Verdict::exit(code(&nodes)))
+}
+
+/// Returns 1 when something differs or failed, 2 when some were not heard of, else 0.
+fn code(nodes: &[NodeDrift]) -> u8 {
+    let worst = nodes.iter().map(|node| node.standing).min();
+    match worst {
+        Some(Standing::Failed | Standing::Drifted) => 1,
+        Some(Standing::Lagging) => 2,
+        _ => 0,
+    }
+}
+
+fn described(nodes: &[NodeDrift], touched: Option<&[Touched]>) -> String {
+    let mut text = String::new();
+    let mut counts: BTreeMap<Standing, usize> = BTreeMap::new();
+    for node in nodes {
+        *counts.entry(node.standing).or_default() += 1;
+        let is_quiet = matches!(node.standing, Standing::Converged | Standing::Unassigned);
+        if !is_quiet || touched.is_some() || !node.error.is_empty() {
+            text.push_str(&node_text(node, touched.unwrap_or_default()));
+        }
+    }
+    if touched.is_none() {
+        let words: Vec<String> = counts
+            .iter()
+            .map(|(standing, count)| format!("{count} {}", standing.as_str()))
+            .collect();
+        let total = nodes.len();
+        let noun = if total == 1 { "node" } else { "nodes" };
+        match words.is_empty() {
+            true => text.push_str("no nodes\n"),
+            false => text.push_str(&format!("{total} {noun}: {}\n", words.join(", "))),
+        }
+    }
+    text
+}
+
+fn node_text(node: &NodeDrift, touched: &[Touched]) -> String {
+    let manifests: Vec<String> = node.manifests.iter().map(shown).collect();
+    let manifests = match manifests.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", manifests.join(", ")),
+    };
+    let mut text = format!("{} {}{manifests}", node.node, node.standing.as_str());
+    if node.standing == Standing::Lagging {
+        let since = node.assigned.as_ref().map(go_time).unwrap_or_default();
+        text.push_str(&format!(
+            ": reported generation {}, assigned {} at {since}",
+            node.reported_generation, node.wanted_generation
+        ));
+    }
+    if !node.error.is_empty() {
+        text.push_str(&format!(": {}", node.error));
+    }
+    text.push('\n');
+    for item in &node.drift {
+        let (type_name, name) = (&item.type_name, &item.name);
+        let since = go_time(&item.since);
+        text.push_str(&format!(
+            "  {type_name}#{name}: {} (since {since})\n",
+            item.message
+        ));
+        let is_it = |it: &&Touched| it.type_name == *type_name && it.name == *name;
+        if let Some(last) = touched.iter().find(is_it) {
+            let at = go_time(&last.at);
+            text.push_str(&format!("    last changed at {at} by {}\n", last.event_id));
+        }
+    }
+    text
+}

@@ -1,0 +1,133 @@
+//! `ccm fleet label`: what operators say about a node, whatever it says about itself.
+
+use std::str::FromStr;
+
+use serde_json::json;
+
+use super::Place;
+use super::ask::{FormatArgs, with_hint};
+use super::report::Format;
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::model::label::{BadLabel, LabelName, Labels, parse_label};
+use crate::model::node::NodeName;
+use crate::nats::kv::Bucket;
+use crate::nats::streams::LABELS;
+
+/// How often a change is tried again because somebody else was quicker.
+const MOST_TRIES: usize = 10;
+
+/// Shows the labels of a node, sets them with NAME=VALUE and removes them with NAME-
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// The node, which may not have been heard of yet
+    #[arg(value_name = "NODE")]
+    node: NodeName,
+
+    /// What to change
+    #[arg(value_name = "NAME=VALUE|NAME-", allow_hyphen_values = false)]
+    changes: Vec<Change>,
+
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// One change of a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Change {
+    Set(LabelName, String),
+    Remove(LabelName),
+}
+
+impl FromStr for Change {
+    type Err = BadLabel;
+
+    fn from_str(text: &str) -> Result<Self, BadLabel> {
+        match text.strip_suffix('-').filter(|_| !text.contains('=')) {
+            Some(name) => Ok(Self::Remove(name.parse()?)),
+            None => parse_label(text).map(|(name, value)| Self::Set(name, value)),
+        }
+    }
+}
+
+impl Change {
+    fn make(&self, labels: &mut Labels) {
+        match self {
+            Self::Set(name, value) => labels.set(name.clone(), value.clone()),
+            Self::Remove(name) => labels.remove(name),
+        };
+    }
+}
+
+pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
+    let key = place.subjects()?.key(&args.node.token());
+    let labels = runtime::block_on(async {
+        let connection = place.nats.connect().await?;
+        let bucket = connection.bucket(LABELS).await.map_err(with_hint)?;
+        settle(&bucket, &key, &args.changes).await
+    })?;
+    let document = json!({ "node": args.node, "labels": labels });
+    match args.format.format() {
+        Format::Text => {
+            for (name, value) in labels.iter() {
+                console.print(&format!("{name}={value}\n"));
+            }
+        }
+        Format::Json | Format::Lines => console.print(&format!("{document}\n")),
+    }
+    Ok(Verdict::default())
+}
+
+/// Changes the labels of a node and returns them, however many others do the same.
+async fn settle(bucket: &Bucket, key: &str, changes: &[Change]) -> Result<Labels, CliError> {
+    let mut tries = 0;
+    loop {
+        let found = bucket.get(key).await.map_err(CliError::failed)?;
+        let (before, revision) = match &found {
+            Some(entry) => {
+                let labels: Labels = serde_json::from_slice(&entry.value)
+                    .map_err(|err| CliError::failed(format!("labels of {key}: {err}")))?;
+                (labels, Some(entry.revision))
+            }
+            None => (Labels::default(), None),
+        };
+        let mut labels = before.clone();
+        for change in changes {
+            change.make(&mut labels);
+        }
+        if labels == before {
+            return Ok(labels);
+        }
+        let text = serde_json::to_string(&labels).map_err(CliError::failed)?;
+        let put = match revision {
+            Some(revision) => bucket.update(key, text.into(), revision).await,
+            None => bucket.create(key, text.into()).await,
+        };
+        tries += 1;
+        match put {
+            Ok(_) => return Ok(labels),
+            Err(err) if err.is_conflict() && tries < MOST_TRIES => {}
+            Err(err) => return Err(CliError::failed(err)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_sets_or_removes_a_label() {
+        let name = |text: &str| text.parse::<LabelName>().unwrap();
+        for (text, change) in [
+            ("role=web", Change::Set(name("role"), "web".into())),
+            ("role=", Change::Set(name("role"), String::new())),
+            ("note=a-", Change::Set(name("note"), "a-".into())),
+            ("role-", Change::Remove(name("role"))),
+        ] {
+            assert_eq!(text.parse(), Ok(change));
+        }
+        assert!("role".parse::<Change>().is_err());
+        assert!("-".parse::<Change>().is_err());
+    }
+}

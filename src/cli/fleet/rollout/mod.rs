@@ -1,0 +1,272 @@
+//! `ccm fleet rollout`: a bundle taken to many nodes in waves.
+//!
+//! - `begin`: from flags to a plan, shown or begun
+//! - `steer`: pause, resume, abort, retry, roll back
+//! - `look`: list and show
+//! - `progress`: what is seen while one is on its way
+//!
+//! What happens next is decided by `fleet::judge` and done by `fleet::executor`.
+
+mod begin;
+mod look;
+mod progress;
+mod steer;
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use futures_util::future::join_all;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::progress::Progress;
+use super::Place;
+use super::ask::{caller, wait};
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::fleet::executor::{Controller, Ending, LEASE, Role, is_free};
+use crate::fleet::outcome::exit_code;
+use crate::fleet::rollouts::{RolloutError, Rollouts};
+use crate::model::json;
+use crate::model::node::Token;
+use crate::model::rollout::Rollout;
+use crate::nats::{Connection, NatsError, Subjects};
+use crate::system::{Clock as _, SystemClock, random};
+
+/// How often somebody who drives whatever comes looks for more.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Takes a bundle to many nodes in waves, and stops when too much goes wrong
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Prints JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Start(begin::StartArgs),
+    Plan(begin::PlanArgs),
+    #[command(alias = "ls")]
+    /// Lists rollouts, the newest last
+    List,
+    Show(look::Args),
+    Watch(WatchArgs),
+    Drive(DriveArgs),
+    Pause(steer::PauseArgs),
+    Resume(steer::ResumeArgs),
+    Abort(steer::AbortArgs),
+    Retry(steer::RetryArgs),
+    Rollback(steer::RollbackArgs),
+}
+
+/// Shows a rollout while it goes on
+#[derive(Debug, clap::Args)]
+struct WatchArgs {
+    /// The rollout
+    id: Token,
+}
+
+/// Drives a rollout that nobody drives, or waits until nobody does
+#[derive(Debug, clap::Args)]
+struct DriveArgs {
+    /// The rollout; without it all that nobody drives
+    id: Option<Token>,
+
+    /// Goes on looking for rollouts to drive
+    #[arg(long, conflicts_with = "id")]
+    forever: bool,
+
+    #[command(flatten)]
+    lease: LeaseArgs,
+}
+
+/// How long a controller may stay silent.
+#[derive(Debug, clap::Args)]
+struct LeaseArgs {
+    /// After which silence of ours another controller may take over [default: 15s]
+    #[arg(long, value_name = "DURATION", value_parser = lease)]
+    lease: Option<Duration>,
+}
+
+impl LeaseArgs {
+    fn length(&self) -> Duration {
+        self.lease.unwrap_or(LEASE)
+    }
+}
+
+/// Reads how long a lease is: long enough to be renewed in time.
+fn lease(text: &str) -> Result<Duration, String> {
+    let length = wait(text)?;
+    match length < Duration::from_secs(1) {
+        true => Err("must be 1s or more".into()),
+        false => Ok(length),
+    }
+}
+
+pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
+    let subjects = place.subjects()?;
+    runtime::block_on(async {
+        let desk = Desk {
+            connection: place.nats.connect().await?,
+            subjects,
+            is_json: args.json,
+            console,
+        };
+        match &args.command {
+            Command::Start(args) => begin::start(args, &desk).await,
+            Command::Plan(args) => begin::plan(args, &desk).await,
+            Command::List => look::list(&desk).await,
+            Command::Show(args) => look::show(args, &desk).await,
+            Command::Watch(args) => desk.follow(&args.id, Role::Watch, LEASE).await,
+            Command::Drive(args) => drive(args, &desk).await,
+            Command::Pause(args) => steer::pause(args, &desk).await,
+            Command::Resume(args) => steer::resume(args, &desk).await,
+            Command::Abort(args) => steer::abort(args, &desk).await,
+            Command::Retry(args) => steer::retry(args, &desk).await,
+            Command::Rollback(args) => steer::rollback(args, &desk).await,
+        }
+    })
+}
+
+/// What every command works with.
+struct Desk<'a> {
+    connection: Connection,
+    subjects: Subjects,
+    is_json: bool,
+    console: &'a Console,
+}
+
+impl Desk<'_> {
+    async fn rollouts(&self) -> Result<Rollouts, CliError> {
+        Rollouts::open(&self.connection).await.map_err(failed)
+    }
+
+    fn controller(&self, lease: Duration) -> Controller {
+        let holder = format!("{} {:x} {:x}", caller(), std::process::id(), random());
+        Controller::new(&self.connection, &self.subjects, holder, lease)
+    }
+
+    /// Follows one rollout to its end, shows it, and returns what a script is told.
+    async fn follow(&self, id: &Token, role: Role, lease: Duration) -> Result<Verdict, CliError> {
+        self.follow_as(&self.controller(lease), id, role).await
+    }
+
+    async fn follow_as(
+        &self,
+        controller: &Controller,
+        id: &Token,
+        role: Role,
+    ) -> Result<Verdict, CliError> {
+        let mut progress = match self.is_json {
+            true => Progress::silent(),
+            false => Progress::shown(self.console),
+        };
+        let followed = controller
+            .follow(id, role, told_to_stop()?, |rollout| progress.hear(rollout))
+            .await;
+        match followed.map_err(failed)? {
+            Ending::AtRest(rollout) => {
+                progress.finish(&rollout);
+                self.print_json(&rollout)?;
+                Ok(Verdict::exit(exit_code(&rollout)))
+            }
+            Ending::Stopped(rollout) => {
+                progress.leave();
+                let text = match role {
+                    Role::Watch => format!("stopped watching; rollout {id} goes on without us"),
+                    Role::Drive => {
+                        format!("stopped; `ccm fleet rollout drive {}` goes on", rollout.id)
+                    }
+                };
+                Err(CliError::failed(text))
+            }
+        }
+    }
+
+    fn print_json(&self, rollout: &Rollout) -> Result<(), CliError> {
+        if self.is_json {
+            let text = json::pretty(rollout).map_err(CliError::failed)?;
+            self.console.print(&format!("{text}\n"));
+        }
+        Ok(())
+    }
+
+    /// Prints a line where no document is wanted.
+    fn say(&self, text: &str) {
+        if !self.is_json {
+            self.console.print(text);
+        }
+    }
+}
+
+async fn drive(args: &DriveArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
+    let lease = args.lease.length();
+    if let Some(id) = &args.id {
+        return desk.follow(id, Role::Drive, lease).await;
+    }
+    let rollouts = desk.rollouts().await?;
+    let controller = desk.controller(lease);
+    let mut worst = 0;
+    loop {
+        let (all, _) = rollouts.list().await.map_err(failed)?;
+        let now = SystemClock.now();
+        let is_abandoned = |rollout: &Rollout| {
+            rollout.state.is_active()
+                && is_free(rollout, now)
+                && rollout.collective == *desk.subjects.collective()
+        };
+        let abandoned = all.iter().filter(|stored| is_abandoned(&stored.rollout));
+        let driving = abandoned.map(|stored| {
+            let id = &stored.rollout.id;
+            desk.follow_as(&controller, id, Role::Drive)
+        });
+        let driven = join_all(driving).await;
+        if driven.is_empty() && !args.forever {
+            return Ok(Verdict::exit(worst));
+        }
+        for verdict in driven {
+            worst = worst.max(verdict?.code());
+        }
+        if args.forever {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = told_to_stop()? => return Ok(Verdict::exit(worst)),
+            }
+        }
+    }
+}
+
+/// Returns what ends when somebody wants the program to.
+fn told_to_stop() -> Result<impl Future<Output = ()>, CliError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Tells mistakes from failures.
+fn failed(err: RolloutError) -> CliError {
+    match err {
+        RolloutError::NotFound(_) | RolloutError::Steer(_) | RolloutError::Collective { .. } => {
+            CliError::usage(err)
+        }
+        RolloutError::Nats(err) => no_bucket(err),
+        err => CliError::failed(err),
+    }
+}
+
+/// Says what to do about a bucket that is not there.
+pub(super) fn no_bucket(err: NatsError) -> CliError {
+    match err {
+        NatsError::NoBucket(_) => CliError::failed(format!("{err}; `ccm fleet init` makes it")),
+        err => CliError::failed(err),
+    }
+}

@@ -1,0 +1,124 @@
+//! `ccm fleet rollout pause|resume|abort|retry|rollback`: what people want of a rollout.
+//!
+//! What may be wanted when is decided by `fleet::steer`. Whoever sets a rollout going again also
+//! drives it, unless somebody does or `--detach` says not to.
+
+use super::super::ask::caller;
+use super::{Desk, LeaseArgs, failed};
+use crate::cli::{CliError, Verdict};
+use crate::fleet::executor::Role;
+use crate::fleet::rollouts::Stored;
+use crate::fleet::steer;
+use crate::model::node::Token;
+use crate::system::{Clock as _, SystemClock};
+
+/// Stops a rollout before the next node, until somebody resumes it
+#[derive(Debug, clap::Args)]
+pub(super) struct PauseArgs {
+    /// The rollout
+    id: Token,
+
+    /// Why, for those who wonder
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+/// Goes on with a rollout that was paused or halted; what halted it is forgiven
+#[derive(Debug, clap::Args)]
+pub(super) struct ResumeArgs {
+    #[command(flatten)]
+    going: GoingArgs,
+}
+
+/// Ends a rollout where it is; nodes keep what they have
+#[derive(Debug, clap::Args)]
+pub(super) struct AbortArgs {
+    /// The rollout
+    id: Token,
+}
+
+/// Tries again what failed, fell ill or could not be reached, and goes on
+#[derive(Debug, clap::Args)]
+pub(super) struct RetryArgs {
+    #[command(flatten)]
+    going: GoingArgs,
+}
+
+/// Gives every node that was touched back what it was assigned before
+#[derive(Debug, clap::Args)]
+pub(super) struct RollbackArgs {
+    #[command(flatten)]
+    going: GoingArgs,
+}
+
+/// Which rollout goes on, and who drives it.
+#[derive(Debug, clap::Args)]
+struct GoingArgs {
+    /// The rollout
+    id: Token,
+
+    /// Leaves the driving to another controller
+    #[arg(long)]
+    detach: bool,
+
+    #[command(flatten)]
+    lease: LeaseArgs,
+}
+
+pub(super) async fn pause(args: &PauseArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
+    let by = caller();
+    let rollouts = desk.rollouts().await?;
+    let steered = rollouts
+        .steer(&args.id, |it| steer::pause(it, &args.reason, &by))
+        .await;
+    stay(desk, steered.map_err(failed)?.1)
+}
+
+pub(super) async fn abort(args: &AbortArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
+    let by = caller();
+    let rollouts = desk.rollouts().await?;
+    let steered = rollouts.steer(&args.id, |it| steer::abort(it, &by)).await;
+    stay(desk, steered.map_err(failed)?.1)
+}
+
+pub(super) async fn resume(args: &ResumeArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
+    let now = SystemClock.now();
+    let rollouts = desk.rollouts().await?;
+    let steered = rollouts
+        .steer(&args.going.id, |it| steer::resume(it, now))
+        .await;
+    go_on(&args.going, desk, steered.map_err(failed)?.1).await
+}
+
+pub(super) async fn retry(args: &RetryArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
+    let rollouts = desk.rollouts().await?;
+    let steered = rollouts.steer(&args.going.id, steer::retry).await;
+    let (again, stored) = steered.map_err(failed)?;
+    desk.say(&format!("trying {} nodes again\n", again.len()));
+    go_on(&args.going, desk, stored).await
+}
+
+pub(super) async fn rollback(args: &RollbackArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
+    let rollouts = desk.rollouts().await?;
+    let steered = rollouts.steer(&args.going.id, steer::rollback).await;
+    go_on(&args.going, desk, steered.map_err(failed)?.1).await
+}
+
+/// Says where a rollout is that does not go on.
+fn stay(desk: &Desk<'_>, stored: Stored) -> Result<Verdict, CliError> {
+    let rollout = stored.rollout;
+    let state = rollout.state.as_str();
+    desk.say(&format!("rollout {} is {state}\n", rollout.id));
+    desk.print_json(&rollout)?;
+    Ok(Verdict::default())
+}
+
+async fn go_on(args: &GoingArgs, desk: &Desk<'_>, stored: Stored) -> Result<Verdict, CliError> {
+    match args.detach {
+        true => stay(desk, stored),
+        false => {
+            desk.follow(&args.id, Role::Drive, args.lease.length())
+                .await
+        }
+    }
+}

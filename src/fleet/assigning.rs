@@ -1,0 +1,239 @@
+//! Assignments written and taken back, so that doing it twice does nothing.
+//!
+//! An assignment is only ever written over the one that was read, and always with a higher
+//! generation. Whether a node has one of a rollout can be read from the bucket, so a controller
+//! that died in between left no doubt behind. Which nodes are meant, and when, is not known here.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::model::json;
+use crate::model::node::{ASSIGNMENT, Assignment, NodeName, NodeStatus, Pause};
+use crate::model::rollout::Rollout;
+use crate::nats::kv::Bucket;
+use crate::nats::streams::{DESIRED, NODES};
+use crate::nats::{Bytes, Connection, Headers, NatsError, Subjects, Verb};
+
+/// How often a value is read again that must have changed.
+const TRIES: usize = 20;
+
+/// How long to wait for what is read to catch up with what was written.
+const CATCH_UP: Duration = Duration::from_millis(50);
+
+/// What a node is assigned, as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    Nothing,
+    Assigned {
+        assignment: Assignment,
+        revision: u64,
+    },
+    /// Not to be read, so it could not be put back either.
+    Broken {
+        reason: String,
+        revision: u64,
+    },
+}
+
+impl Found {
+    /// Returns the generation of the assignment.
+    pub fn generation(&self) -> u64 {
+        match self {
+            Self::Assigned { assignment, .. } => assignment.generation,
+            Self::Nothing | Self::Broken { .. } => 0,
+        }
+    }
+
+    /// Returns the assignment.
+    pub fn assignment(&self) -> Option<&Assignment> {
+        match self {
+            Self::Assigned { assignment, .. } => Some(assignment),
+            Self::Nothing | Self::Broken { .. } => None,
+        }
+    }
+
+    fn revision(&self) -> Option<u64> {
+        match self {
+            Self::Nothing => None,
+            Self::Assigned { revision, .. } | Self::Broken { revision, .. } => Some(*revision),
+        }
+    }
+}
+
+/// Whether a node is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Away,
+    Here { pause: Option<Pause> },
+}
+
+/// What came of giving a node an assignment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// It stands, written now or before.
+    Stands,
+    /// Somebody else was quicker; theirs stands.
+    Foreign,
+}
+
+/// The assignments of a collective.
+#[derive(Clone, Debug)]
+pub struct Assigning {
+    connection: Connection,
+    subjects: Subjects,
+    desired: Bucket,
+    nodes: Bucket,
+}
+
+impl Assigning {
+    pub async fn open(connection: &Connection, subjects: &Subjects) -> Result<Self, NatsError> {
+        Ok(Self {
+            connection: connection.clone(),
+            subjects: subjects.clone(),
+            desired: connection.bucket(DESIRED).await?,
+            nodes: connection.bucket(NODES).await?,
+        })
+    }
+
+    /// Returns what a node is assigned now.
+    pub async fn find(&self, node: &NodeName) -> Result<Found, NatsError> {
+        let entry = self.desired.get(&self.key(node)).await?;
+        let Some(entry) = entry else {
+            return Ok(Found::Nothing);
+        };
+        let revision = entry.revision;
+        Ok(match serde_json::from_slice(&entry.value) {
+            Ok(assignment) => Found::Assigned {
+                assignment,
+                revision,
+            },
+            Err(err) => Found::Broken {
+                reason: err.to_string(),
+                revision,
+            },
+        })
+    }
+
+    /// Returns whether a node is there.
+    pub async fn presence(&self, node: &NodeName) -> Result<Presence, NatsError> {
+        let entry = self.nodes.get(&self.key(node)).await?;
+        Ok(match entry {
+            None => Presence::Away,
+            Some(entry) => Presence::Here {
+                // A node whose words we don't understand is there all the same.
+                pause: serde_json::from_slice::<NodeStatus>(&entry.value)
+                    .ok()
+                    .and_then(|status| status.pause),
+            },
+        })
+    }
+
+    /// Writes an assignment over what was found.
+    pub async fn give(
+        &self,
+        node: &NodeName,
+        assignment: &Assignment,
+        over: &Found,
+    ) -> Result<Given, NatsError> {
+        let key = self.key(node);
+        let text = json::compact(assignment).map_err(|err| NatsError::Store {
+            action: "write",
+            name: format!("{DESIRED}#{key}"),
+            reason: err.to_string(),
+        })?;
+        let written = match over.revision() {
+            Some(revision) => self.desired.update(&key, text.into(), revision).await,
+            None => self.desired.create(&key, text.into()).await,
+        };
+        match written {
+            Ok(_) => Ok(Given::Stands),
+            Err(err) if err.is_conflict() => {
+                let now = self.find_beyond(node, over.revision()).await?;
+                let is_this = |it: &Assignment| {
+                    it.rollout == assignment.rollout && it.generation == assignment.generation
+                };
+                Ok(match now.assignment().is_some_and(is_this) {
+                    true => Given::Stands,
+                    false => Given::Foreign,
+                })
+            }
+            Err(err) => Err(err),
+        }
+    }
+
+    /// Tells a node that its assignment may be new. One that does not hear it looks by itself.
+    pub async fn nudge(&self, node: &NodeName) -> Result<(), NatsError> {
+        let subject = self.subjects.node(&node.token(), Verb::Nudge);
+        let nothing = Bytes::new();
+        self.connection
+            .publish(&subject, Headers::new(), nothing)
+            .await
+    }
+
+    /// Returns what is there once it is no longer what was found.
+    async fn find_beyond(
+        &self,
+        node: &NodeName,
+        revision: Option<u64>,
+    ) -> Result<Found, NatsError> {
+        let mut found = self.find(node).await?;
+        for _ in 0..TRIES {
+            if found.revision() != revision {
+                break;
+            }
+            // Read from a replica that is behind.
+            tokio::time::sleep(CATCH_UP).await;
+            found = self.find(node).await?;
+        }
+        Ok(found)
+    }
+
+    fn key(&self, node: &NodeName) -> String {
+        self.subjects.key(&node.token())
+    }
+}
+
+/// Returns the assignment of a rollout.
+pub fn assignment(rollout: &Rollout, generation: u64, now: DateTime<Utc>) -> Assignment {
+    Assignment {
+        protocol: ASSIGNMENT.into(),
+        generation,
+        manifests: vec![rollout.bundle.clone()],
+        data: rollout.data.clone(),
+        noop: rollout.noop,
+        rollout: Some(rollout.id.clone()),
+        assigned: now,
+    }
+}
+
+/// Returns the assignment that puts back what a node had before. A node that had none is assigned
+/// nothing: its generation only ever grows, so it can't mistake a later assignment for an old one.
+pub fn restored(previous: Option<&Assignment>, generation: u64, now: DateTime<Utc>) -> Assignment {
+    let nothing = Assignment {
+        protocol: ASSIGNMENT.into(),
+        generation,
+        manifests: Vec::new(),
+        data: crate::model::Value::Null,
+        noop: false,
+        rollout: None,
+        assigned: now,
+    };
+    match previous {
+        None => nothing,
+        Some(previous) => Assignment {
+            generation,
+            assigned: now,
+            ..previous.clone()
+        },
+    }
+}
+
+/// Reports whether two assignments want the same of a node.
+pub fn is_same(a: Option<&Assignment>, b: Option<&Assignment>) -> bool {
+    let wanted = |it: Option<&Assignment>| {
+        it.filter(|it| !it.manifests.is_empty())
+            .map(|it| (it.manifests.clone(), it.data.clone(), it.noop))
+    };
+    wanted(a) == wanted(b)
+}

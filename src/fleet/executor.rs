@@ -1,0 +1,589 @@
+//! The controller: follows what [`judge`] decides, one step after another, until the rollout is
+//! at rest.
+//!
+//! Nothing is known here that is not in the stored object. A step is: hear the nodes, decide,
+//! store the intent, act, note. The intent comes first, so a controller that dies in between is
+//! replaced by one that does what may be missing: an assignment is written only over the one that
+//! was read, with the generation that the intent names, so doing it twice does nothing.
+//!
+//! A lease in the object says who drives. It spares two controllers the trouble, no more: what
+//! makes sure that only one moves a rollout is that every change compares. Whoever loses that
+//! comparison has lost the lease and waits.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use futures_util::StreamExt as _;
+use futures_util::stream::iter;
+use tokio::time::Instant;
+
+use super::assigning::{Assigning, Found, Given, Presence, assignment, is_same, restored};
+use super::judge::{self, Decision};
+use super::outcome::{self, Heard};
+use super::rollouts::{Following, RolloutError, Rollouts, Stored};
+use crate::model::node::{NodeName, Report, Token};
+use crate::model::rollout::{Lease, Progress, Rollout, State};
+use crate::nats::kv::{Change, Watch};
+use crate::nats::streams::REPORTED;
+use crate::nats::{Connection, NatsError, Subjects};
+use crate::system::{Clock as _, SystemClock};
+
+/// How long a controller may stay silent before another takes over, unless configured.
+pub const LEASE: Duration = Duration::from_secs(15);
+
+/// How many nodes are assigned between two writes of the rollout.
+const CHUNK: usize = 256;
+
+/// How many nodes are asked or told at once.
+const AT_ONCE: usize = 32;
+
+/// How often nodes that were told are told again; one of them may have been reconnecting.
+const NUDGE_EVERY: Duration = Duration::from_secs(10);
+
+/// How long answers that come together are collected before they are noted.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// How often in a row the bus may fail before the controller gives up.
+const MOST_TROUBLE: u32 = 30;
+
+/// How long to wait after the bus failed.
+const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether a controller acts or only looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Takes the lease as soon as nobody holds it.
+    Drive,
+    Watch,
+}
+
+/// How following a rollout ended.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// Nothing more happens unless somebody wants it.
+    AtRest(Rollout),
+    /// We were told to stop; others may go on.
+    Stopped(Rollout),
+}
+
+/// Drives rollouts of one collective.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    connection: Connection,
+    subjects: Subjects,
+    /// A name that no other controller has.
+    holder: String,
+    lease: Duration,
+}
+
+impl Controller {
+    /// Returns a controller. `holder` must be its own, `lease` how long it may stay silent.
+    pub fn new(
+        connection: &Connection,
+        subjects: &Subjects,
+        holder: String,
+        lease: Duration,
+    ) -> Self {
+        Self {
+            connection: connection.clone(),
+            subjects: subjects.clone(),
+            holder,
+            lease,
+        }
+    }
+
+    /// Returns the lease of this controller as of now.
+    pub fn lease(&self) -> Lease {
+        Lease {
+            holder: self.holder.clone(),
+            until: later(SystemClock.now(), self.lease),
+        }
+    }
+
+    /// Follows a rollout until it is at rest or `stop` says so. `tell` hears of every change.
+    pub async fn follow(
+        &self,
+        id: &Token,
+        role: Role,
+        stop: impl Future<Output = ()>,
+        tell: impl FnMut(&Rollout),
+    ) -> Result<Ending, RolloutError> {
+        let mut drive = Drive::begin(self, id, role, tell).await?;
+        let ended = {
+            let run = drive.run();
+            tokio::select! {
+                ended = run => Some(ended),
+                () = stop => None,
+            }
+        };
+        match ended {
+            Some(Ok(())) => Ok(Ending::AtRest(drive.stored.rollout)),
+            Some(Err(err)) => Err(err),
+            None => {
+                drive.leave().await?;
+                Ok(Ending::Stopped(drive.stored.rollout))
+            }
+        }
+    }
+}
+
+/// Reports whether nobody else drives a rollout at this time.
+pub fn is_free(rollout: &Rollout, now: DateTime<Utc>) -> bool {
+    match &rollout.lease {
+        None => true,
+        Some(lease) => lease.until <= now,
+    }
+}
+
+fn later(time: DateTime<Utc>, span: Duration) -> DateTime<Utc> {
+    TimeDelta::from_std(span)
+        .ok()
+        .and_then(|span| time.checked_add_signed(span))
+        .unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
+
+/// What a step leaves to do.
+enum Next {
+    /// Decide again at once.
+    Again,
+    /// Nothing until something is heard or this time has come.
+    Wait(Option<DateTime<Utc>>),
+}
+
+/// One rollout being followed.
+struct Drive<'c, T> {
+    controller: &'c Controller,
+    role: Role,
+    tell: T,
+    rollouts: Rollouts,
+    following: Following,
+    assigning: Assigning,
+    reports: Watch,
+    /// The nodes of the plan by their keys.
+    names: BTreeMap<Token, NodeName>,
+    /// What the nodes of the plan last reported.
+    heard: BTreeMap<NodeName, Heard>,
+    stored: Stored,
+    /// The rollout differs from what is stored.
+    is_dirty: bool,
+    /// What was intended may not have been done: another controller, or trouble on the bus.
+    is_unsure: bool,
+    nudged: Option<Instant>,
+}
+
+impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
+    async fn begin(
+        controller: &'c Controller,
+        id: &Token,
+        role: Role,
+        tell: T,
+    ) -> Result<Self, RolloutError> {
+        let (connection, subjects) = (&controller.connection, &controller.subjects);
+        let rollouts = Rollouts::open(connection).await?;
+        let stored = rollouts.get(id).await?;
+        if stored.rollout.collective != *subjects.collective() {
+            return Err(RolloutError::Collective {
+                id: id.clone(),
+                collective: stored.rollout.collective,
+            });
+        }
+        let planned = stored.rollout.plan.waves.iter().flat_map(|it| &it.nodes);
+        let names = planned.map(|node| (node.token(), node.clone())).collect();
+        let mut drive = Self {
+            controller,
+            role,
+            tell,
+            following: rollouts.follow(id)?,
+            rollouts,
+            assigning: Assigning::open(connection, subjects).await?,
+            reports: connection.watch_bucket(REPORTED, &subjects.keys())?,
+            names,
+            heard: BTreeMap::new(),
+            stored,
+            is_dirty: false,
+            is_unsure: true,
+            nudged: None,
+        };
+        drive.hear_present().await?;
+        (drive.tell)(&drive.stored.rollout);
+        Ok(drive)
+    }
+
+    /// Goes on until the rollout is at rest.
+    async fn run(&mut self) -> Result<(), RolloutError> {
+        let mut trouble = 0;
+        loop {
+            match self.turn().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => trouble = 0,
+                Err(err @ RolloutError::Nats(_)) => {
+                    trouble += 1;
+                    if trouble > MOST_TROUBLE {
+                        return Err(err);
+                    }
+                    self.is_unsure = true;
+                    tokio::time::sleep(TROUBLE_PAUSE).await;
+                    // What we hold may be older or newer than what is stored.
+                    if let Ok(stored) = self.rollouts.get(&self.stored.rollout.id).await {
+                        self.replace(stored);
+                    }
+                }
+                Err(err) => return Err(err),
+            }
+        }
+    }
+
+    /// Does what is to be done now and waits for more. Returns whether the rollout is at rest.
+    async fn turn(&mut self) -> Result<bool, RolloutError> {
+        if self.stored.rollout.state.is_at_rest() {
+            self.leave().await?;
+            return Ok(self.stored.rollout.state.is_at_rest());
+        }
+        let now = SystemClock.now();
+        if !self.is_ours() {
+            if self.role == Role::Drive && is_free(&self.stored.rollout, now) {
+                self.store().await?;
+            } else {
+                let lease = self.stored.rollout.lease.as_ref();
+                let until = lease.map(|lease| lease.until);
+                self.wait(until.filter(|_| self.role == Role::Drive))
+                    .await?;
+            }
+            return Ok(false);
+        }
+        match self.step(now).await? {
+            Next::Again => {}
+            Next::Wait(until) => {
+                if self.is_dirty || self.is_lease_due(now) {
+                    // Somebody may have been quicker; then there is something else to decide.
+                    self.store().await?;
+                    return Ok(false);
+                }
+                self.nudge_again().await?;
+                let renewal = later(now, self.controller.lease / 3);
+                let until = until.map_or(renewal, |until| until.min(renewal));
+                self.wait(Some(until)).await?;
+            }
+        }
+        Ok(false)
+    }
+
+    async fn step(&mut self, now: DateTime<Utc>) -> Result<Next, RolloutError> {
+        if self.is_unsure && self.is_under_way() {
+            self.make_sure(now).await?;
+        }
+        self.note_heard();
+        let decision = judge::decide(&self.stored.rollout, now);
+        match decision {
+            Decision::Assign(nodes) => self.assign(nodes, now).await?,
+            Decision::Restore(nodes) => self.restore(nodes, now).await?,
+            Decision::Wait(until) => return Ok(Next::Wait(until)),
+            Decision::Rest => return Ok(Next::Wait(None)),
+            decision => {
+                judge::note(&mut self.stored.rollout, &decision);
+                self.is_dirty = true;
+            }
+        }
+        Ok(Next::Again)
+    }
+
+    /// Assigns the first of these nodes: first the intent, then the act.
+    async fn assign(
+        &mut self,
+        nodes: Vec<NodeName>,
+        now: DateTime<Utc>,
+    ) -> Result<(), RolloutError> {
+        let assigning = &self.assigning;
+        let looking = iter(nodes.into_iter().take(CHUNK)).map(|node| async move {
+            let found = assigning.find(&node).await?;
+            let presence = assigning.presence(&node).await?;
+            Ok::<_, NatsError>((node, found, presence))
+        });
+        let looked: Vec<_> = looking.buffered(AT_ONCE).collect().await;
+        let rollout = &mut self.stored.rollout;
+        let mut told = Vec::new();
+        for found in looked {
+            let (node, found, presence) = found?;
+            let pause = match &presence {
+                Presence::Here { pause } => pause.as_ref(),
+                Presence::Away => None,
+            };
+            let progress = match (&found, pause) {
+                (_, Some(pause)) => Progress::Skipped {
+                    reason: format!("paused: {}", pause.reason),
+                },
+                (Found::Broken { reason, .. }, None) => {
+                    Progress::failed(&format!("its present assignment can't be read: {reason}"))
+                }
+                (Found::Nothing | Found::Assigned { .. }, None) => {
+                    let reported = self.heard.get(&node).map_or(0, |heard| heard.generation);
+                    let generation = found.generation().max(reported).saturating_add(1);
+                    let before = found.assignment().cloned();
+                    rollout.previous.note(node.clone(), before);
+                    told.push((node.clone(), found, presence, generation));
+                    Progress::Assigned {
+                        generation,
+                        at: now,
+                    }
+                }
+            };
+            rollout.nodes.insert(node, progress);
+        }
+        if !self.store().await? {
+            return Ok(());
+        }
+        let (rollout, assigning) = (&self.stored.rollout, &self.assigning);
+        let telling = iter(told).map(|(node, found, presence, generation)| async move {
+            let wanted = assignment(rollout, generation, now);
+            let given = assigning.give(&node, &wanted, &found).await?;
+            let is_here = presence != Presence::Away;
+            if given == Given::Stands && is_here {
+                assigning.nudge(&node).await?;
+            }
+            let progress = match given {
+                Given::Foreign => Some(foreign()),
+                // It converges when it returns.
+                Given::Stands => (!is_here).then_some(Progress::Unreachable { generation }),
+            };
+            Ok::<_, NatsError>((node, progress))
+        });
+        let done: Vec<_> = telling.buffer_unordered(AT_ONCE).collect().await;
+        self.nudged = Some(Instant::now());
+        self.note_done(done)
+    }
+
+    /// Gives the first of these nodes back what they had before.
+    async fn restore(
+        &mut self,
+        nodes: Vec<NodeName>,
+        now: DateTime<Utc>,
+    ) -> Result<(), RolloutError> {
+        let (rollout, assigning) = (&self.stored.rollout, &self.assigning);
+        let restoring = iter(nodes.into_iter().take(CHUNK)).map(|node| async move {
+            let previous = rollout.previous.get(&node).flatten();
+            let found = assigning.find(&node).await?;
+            let present = found.assignment();
+            let is_ours = present.is_some_and(|it| it.rollout.as_ref() == Some(&rollout.id));
+            let progress = if is_ours {
+                let before = restored(previous, found.generation().saturating_add(1), now);
+                match assigning.give(&node, &before, &found).await? {
+                    Given::Stands => {
+                        assigning.nudge(&node).await?;
+                        Progress::Restored
+                    }
+                    Given::Foreign => foreign(),
+                }
+            } else if is_same(present, previous) {
+                // It never got ours, or a controller before us was here.
+                Progress::Restored
+            } else {
+                foreign()
+            };
+            Ok((node, Some(progress)))
+        });
+        let done: Vec<_> = restoring.buffer_unordered(AT_ONCE).collect().await;
+        self.note_done(done)
+    }
+
+    /// Notes what was done for nodes, and returns the first thing that went wrong.
+    fn note_done(
+        &mut self,
+        done: Vec<Result<(NodeName, Option<Progress>), NatsError>>,
+    ) -> Result<(), RolloutError> {
+        let mut outcome = Ok(());
+        for one in done {
+            match one {
+                Ok((node, Some(progress))) => {
+                    self.stored.rollout.nodes.insert(node, progress);
+                    self.is_dirty = true;
+                }
+                Ok((_, None)) => {}
+                Err(err) => outcome = outcome.and(Err(err.into())),
+            }
+        }
+        outcome
+    }
+
+    /// Does what was intended and may not have been done.
+    async fn make_sure(&mut self, now: DateTime<Utc>) -> Result<(), RolloutError> {
+        let (rollout, assigning) = (&self.stored.rollout, &self.assigning);
+        let assigned = rollout.nodes.iter().filter_map(|(node, it)| match it {
+            Progress::Assigned { generation, .. } => Some((node.clone(), *generation)),
+            _ => None,
+        });
+        let assigned: Vec<_> = assigned.collect();
+        let checking = iter(assigned).map(|(node, generation)| async move {
+            let found = assigning.find(&node).await?;
+            if found.generation() >= generation {
+                return Ok((node, None));
+            }
+            let wanted = assignment(rollout, generation, now);
+            let progress = match assigning.give(&node, &wanted, &found).await? {
+                Given::Foreign => foreign(),
+                // Its time to answer begins now.
+                Given::Stands => Progress::Assigned {
+                    generation,
+                    at: now,
+                },
+            };
+            Ok((node, Some(progress)))
+        });
+        let done: Vec<_> = checking.buffer_unordered(AT_ONCE).collect().await;
+        self.note_done(done)?;
+        self.is_unsure = false;
+        self.nudged = None;
+        Ok(())
+    }
+
+    /// Tells nodes again that have not answered for a while.
+    async fn nudge_again(&mut self) -> Result<(), RolloutError> {
+        let is_recent = self.nudged.is_some_and(|at| at.elapsed() < NUDGE_EVERY);
+        if is_recent || !self.is_under_way() {
+            return Ok(());
+        }
+        for (node, progress) in &self.stored.rollout.nodes {
+            if matches!(progress, Progress::Assigned { .. }) {
+                self.assigning.nudge(node).await?;
+            }
+        }
+        self.nudged = Some(Instant::now());
+        Ok(())
+    }
+
+    fn is_under_way(&self) -> bool {
+        matches!(
+            self.stored.rollout.state,
+            State::Running | State::Baking { .. }
+        )
+    }
+
+    fn is_ours(&self) -> bool {
+        let lease = self.stored.rollout.lease.as_ref();
+        lease.is_some_and(|lease| lease.holder == self.controller.holder)
+    }
+
+    /// Reports whether it is time to say that we are still here.
+    fn is_lease_due(&self, now: DateTime<Utc>) -> bool {
+        let lease = self.stored.rollout.lease.as_ref();
+        let left = self.controller.lease * 2 / 3;
+        lease.is_none_or(|lease| lease.until <= later(now, left))
+    }
+
+    /// Stores the rollout with our lease on it. Returns false if somebody else was quicker; then
+    /// theirs is what we hold.
+    async fn store(&mut self) -> Result<bool, RolloutError> {
+        let before = self.stored.rollout.lease.replace(self.controller.lease());
+        let is_new = before.is_none_or(|lease| lease.holder != self.controller.holder);
+        self.write(is_new).await
+    }
+
+    /// Gives our lease back, if we have it.
+    async fn leave(&mut self) -> Result<(), RolloutError> {
+        while self.is_ours() {
+            self.stored.rollout.lease = None;
+            if self.write(false).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, is_unsure: bool) -> Result<bool, RolloutError> {
+        let Stored { rollout, revision } = &mut self.stored;
+        match self.rollouts.update(rollout, *revision).await {
+            Ok(written) => {
+                *revision = written;
+                self.is_dirty = false;
+                self.is_unsure |= is_unsure;
+                (self.tell)(&self.stored.rollout);
+                Ok(true)
+            }
+            Err(err) if err.is_conflict() => {
+                let (id, revision) = (rollout.id.clone(), *revision);
+                let stored = self.rollouts.get_beyond(&id, revision).await?;
+                self.replace(stored);
+                Ok(false)
+            }
+            Err(err) => Err(err),
+        }
+    }
+
+    /// Takes what somebody else stored.
+    fn replace(&mut self, stored: Stored) {
+        self.is_unsure |= !self.is_ours();
+        self.stored = stored;
+        self.is_dirty = false;
+        (self.tell)(&self.stored.rollout);
+    }
+
+    /// Waits until a node or somebody else is heard, or this time has come.
+    async fn wait(&mut self, until: Option<DateTime<Utc>>) -> Result<(), RolloutError> {
+        let left = until.map(|until| (until - SystemClock.now()).to_std().unwrap_or_default());
+        let timer = async {
+            match left {
+                Some(left) => tokio::time::sleep(left).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            stored = self.following.next() => {
+                let stored = stored?;
+                if stored.revision > self.stored.revision {
+                    self.replace(stored);
+                }
+                return Ok(());
+            }
+            change = self.reports.next() => self.hear(change)?,
+            () = timer => return Ok(()),
+        }
+        // Many nodes answer at once; they are noted together.
+        let end = Instant::now() + GATHER;
+        while let Ok(change) = tokio::time::timeout_at(end, self.reports.next()).await {
+            self.hear(change)?;
+        }
+        Ok(())
+    }
+
+    /// Hears what the nodes said before we were here.
+    async fn hear_present(&mut self) -> Result<(), RolloutError> {
+        loop {
+            match self.reports.next().await {
+                Some(Change::Current) => return Ok(()),
+                change => self.hear(change)?,
+            }
+        }
+    }
+
+    fn hear(&mut self, change: Option<Change>) -> Result<(), RolloutError> {
+        match change {
+            None => Err(NatsError::Closed.into()),
+            Some(Change::Put(entry)) => {
+                let token = self.controller.subjects.read_key(&entry.key);
+                let name = token.and_then(|token| self.names.get(&token));
+                // What can't be read is as good as not said: the node counts as silent.
+                if let Some(name) = name
+                    && let Ok(report) = serde_json::from_slice::<Report>(&entry.value)
+                {
+                    let heard = Heard::of(&report, &self.stored.rollout);
+                    self.heard.insert(name.clone(), heard);
+                }
+                Ok(())
+            }
+            Some(Change::Restart | Change::Current | Change::Removed { .. }) => Ok(()),
+        }
+    }
+
+    fn note_heard(&mut self) {
+        for (node, heard) in &self.heard {
+            self.is_dirty |= outcome::note(&mut self.stored.rollout, node, heard);
+        }
+    }
+}
+
+fn foreign() -> Progress {
+    Progress::Skipped {
+        reason: "somebody else assigned it meanwhile".into(),
+    }
+}

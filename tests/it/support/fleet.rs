@@ -1,0 +1,140 @@
+//! A small fleet: a real server, real agents, and the program that asks them. All gone when
+//! dropped.
+//!
+//! Agents share the machine, so whatever must differ between them goes by the fact `node`, which
+//! is each one's name.
+
+use std::collections::BTreeMap;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::nats::{LIMIT, NatsServer};
+use super::{Outcome, TestEnv};
+
+/// One agent with a world of its own.
+struct Agent {
+    env: TestEnv,
+    child: Child,
+}
+
+/// A server, agents by name, and a place to ask from.
+pub struct Fleet {
+    pub env: TestEnv,
+    pub server: NatsServer,
+    agents: BTreeMap<String, Agent>,
+}
+
+impl Fleet {
+    /// Starts agents with their groups, and waits until all are present.
+    pub fn start(nodes: &[(&str, &[&str])]) -> Self {
+        let mut env = TestEnv::new();
+        let server = NatsServer::start();
+        env.set("NATS_URL", &server.url());
+        let mut fleet = Self {
+            env,
+            server,
+            agents: BTreeMap::new(),
+        };
+        fleet.ask(&["init"]).ok();
+        for (name, groups) in nodes {
+            fleet.add(name, groups, "");
+        }
+        fleet.settle(nodes.len());
+        fleet
+    }
+
+    /// Starts three agents: two of group web, one of group db.
+    pub fn of_three() -> Self {
+        Self::start(&[("web1", &["web"]), ("web2", &["web"]), ("db1", &["db"])])
+    }
+
+    /// Starts one more agent, with more lines in its file.
+    pub fn add(&mut self, name: &str, groups: &[&str], more: &str) {
+        let env = TestEnv::new();
+        env.write(".config/choria/ccm/facts.yaml", format!("node: {name}\n"));
+        let config = format!(
+            "identity: {name}\ngroups: [{}]\nservers: ['{}']\nbeat: 1s\ninterval: 1h\n\
+             state_dir: {}\ncache_dir: {}\n{more}",
+            groups.join(", "),
+            self.server.url(),
+            env.at("state"),
+            env.at("cache"),
+        );
+        let config = env.write("agent.yaml", config);
+        let log = std::fs::File::create(env.path("log")).unwrap();
+        let child = env
+            .command(&["agent", "--config", &config])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.agents.insert(name.into(), Agent { env, child });
+    }
+
+    /// Runs `ccm fleet` with these arguments.
+    pub fn ask(&self, args: &[&str]) -> Outcome {
+        let mut all = vec!["fleet"];
+        all.extend(args);
+        self.env.ccm(&all)
+    }
+
+    /// Waits until so many nodes are present.
+    pub fn settle(&self, count: usize) {
+        wait_for("presence", || {
+            let present = self.ask(&["nodes", "--jsonl"]).ok();
+            let is_there = |line: &&str| {
+                let node: Value = serde_json::from_str(line).unwrap();
+                node["state"] != "offline"
+            };
+            match present.lines().filter(is_there).count() == count {
+                true => Ok(()),
+                false => Err(format!("{present}\n{}", self.logs())),
+            }
+        });
+    }
+
+    /// Kills an agent as a power cut would: its presence stays for a while.
+    pub fn kill(&mut self, name: &str) {
+        let agent = self.agents.get_mut(name).unwrap();
+        agent.child.kill().unwrap();
+        agent.child.wait().unwrap();
+    }
+
+    /// Stops an agent as a shutdown would: it says goodbye.
+    pub fn stop(&mut self, name: &str) {
+        let agent = self.agents.get_mut(name).unwrap();
+        let pid = Pid::from_child(&agent.child);
+        kill_process(pid, Signal::TERM).unwrap();
+        agent.child.wait().unwrap();
+    }
+
+    fn logs(&self) -> String {
+        let logs = self.agents.iter().map(|(name, agent)| {
+            let log = agent.env.read("log");
+            format!("{name}: {log}")
+        });
+        logs.collect()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for agent in self.agents.values_mut() {
+            let _ = agent.child.kill();
+            let _ = agent.child.wait();
+        }
+    }
+}
+
+/// Tries until something holds; says what it was instead when it never does.
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
+    let since = Instant::now();
+    while let Err(instead) = holds() {
+        assert!(since.elapsed() < LIMIT, "no {what}: {instead}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
