@@ -19,6 +19,7 @@ mod report;
 mod resume;
 mod rollout;
 mod select;
+mod serve;
 mod status;
 
 use clap::Subcommand;
@@ -91,6 +92,7 @@ enum Command {
     Bundle(bundle::Args),
     Rollout(Box<rollout::Args>),
     Drift(drift::Args),
+    Serve(serve::Args),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
@@ -111,5 +113,6 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Bundle(command) => bundle::run(&command, place, console),
         Command::Rollout(command) => rollout::run(&command, place, console),
         Command::Drift(command) => drift::run(&command, place, console),
+        Command::Serve(command) => serve::run(&command, place, console),
     }
 }
