@@ -72,3 +72,8 @@ need_package_managers() {
 need_systemd_host() {
     need_packages systemd-container mmdebstrap
 }
+
+# The fleet's page is tested in a real browser.
+need_browser() {
+    need_packages chromium
+}

@@ -2,31 +2,27 @@
 //!
 //! Whether the agent is alive or ready is not decided here: two closures say so, and why not.
 //! Anyone who reaches the port may ask, so little can be taken from us: a bounded number of
-//! connections, each of which must finish a request in its time.
+//! connections, each of which must finish a request in its time; `system::gate` sees to that.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::Listener;
 use axum::{Json, Router};
 use futures_util::FutureExt as _;
 use serde_json::json;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::net::TcpListener;
+use tokio::time::sleep;
 
 use super::config::Listen;
 use super::metrics::{CONTENT_TYPE, Metrics};
 use crate::system::Cause;
+use crate::system::gate::Gate;
 
 /// How many connections are open at once; more wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -103,11 +99,7 @@ impl Monitor {
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), MonitorError> {
         let address = self.address;
-        let gate = Gate {
-            listener: self.listener,
-            free: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            patience: self.patience,
-        };
+        let gate = Gate::new(self.listener, MAX_CONNECTIONS, self.patience);
         let stop = stop.shared();
         let serving = axum::serve(gate, routes(metrics, probes))
             .with_graceful_shutdown(stop.clone())
@@ -159,100 +151,12 @@ fn answer(result: Result<(), String>) -> Response {
     }
 }
 
-/// Lets a bounded number of connections in.
-struct Gate {
-    listener: TcpListener,
-    free: Arc<Semaphore>,
-    patience: Duration,
-}
-
-impl Listener for Gate {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // Nobody closes the semaphore, so there is always a place to wait for.
-        let place = self.free.clone().acquire_owned().await.ok();
-        let (stream, address) = Listener::accept(&mut self.listener).await;
-        let connection = Connection {
-            stream,
-            deadline: Box::pin(sleep(self.patience)),
-            patience: self.patience,
-            _place: place,
-        };
-        (connection, address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection that ends when too much time passes without an answer. Only answers count: one
-/// who sends a request byte by byte does not win time by it.
-struct Connection {
-    stream: TcpStream,
-    deadline: Pin<Box<Sleep>>,
-    patience: Duration,
-    _place: Option<OwnedSemaphorePermit>,
-}
-
-impl Connection {
-    /// Fails what would wait beyond the deadline.
-    fn in_time<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        poll: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        match poll {
-            Poll::Pending => self
-                .deadline
-                .poll_unpin(context)
-                .map(|()| Err(io::ErrorKind::TimedOut.into())),
-            done => done,
-        }
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let poll = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.in_time(context, poll)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.stream).poll_write(context, bytes);
-        if poll.is_ready() {
-            let deadline = Instant::now() + self.patience;
-            self.deadline.as_mut().reset(deadline);
-        }
-        self.in_time(context, poll)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
 

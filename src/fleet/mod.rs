@@ -20,6 +20,7 @@
 //! - [`executor`]: follows the judge, step by step
 //! - [`probe`]: asks nodes what a bundle would change
 //! - [`drift`]: what nodes are, beside what they should be
+//! - [`web`]: all of it as a page, live
 
 pub mod answer;
 pub mod assigning;
@@ -38,4 +39,5 @@ pub mod rollouts;
 pub mod selection;
 pub mod steer;
 pub mod sweep;
+pub mod web;
 pub mod wire;

@@ -5,12 +5,13 @@
 //! - [`files`]: atomic, symlink-safe files and directories, and looking at them
 //! - [`unpack`]: archives into directories, whatever is in them
 //! - [`http`]: one bounded download
+//! - [`gate`]: a port that strangers can't fill
 //! - [`digest`]: the SHA-256 of bytes
 //! - [`users`]: names and ids of users and groups
 //! - [`locks`]: one of us at a time, across processes
 //! - [`clock`]: time that tests can hold
 //!
-//! Everything here blocks. It knows nothing of resources, manifests or policy: it is told what
+//! Everything but the gate blocks. It knows nothing of resources, manifests or policy: it is told what
 //! to do, does that one thing, and says by name what went wrong.
 
 use std::{fmt, io};
@@ -21,6 +22,7 @@ use rustix::process::Resource;
 pub mod clock;
 pub mod digest;
 pub mod files;
+pub mod gate;
 pub mod http;
 pub mod locks;
 pub mod runner;

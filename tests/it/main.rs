@@ -2,6 +2,7 @@
 //! - `agent`: an agent on a real bus, asked, alone, killed
 //! - `api`: requests piped in, responses field by field
 //! - `apply`: manifests from file to summary, and what is wrong with bad ones
+//! - `browser`: the fleet's page in a real Chromium
 //! - `bundle`: what the controller packs, as a node takes it
 //! - `cfengine`: the package module by itself, and driven by the real agent
 //! - `crash`: kill -9 in the middle, processes left behind
@@ -26,6 +27,7 @@
 //! - `tidy`: rules about the source itself
 //! - `vectors`: recorded cases, shared with other implementations
 //! - `versions`: our order of versions beside dpkg's and rpm's own
+//! - `web`: the fleet's page and API over HTTP, without a browser
 
 #![expect(
     clippy::disallowed_methods,
@@ -40,6 +42,7 @@ mod agent;
 mod api;
 mod apply;
 mod archive;
+mod browser;
 mod bundle;
 mod cfengine;
 mod crash;
@@ -69,3 +72,4 @@ mod support;
 mod tidy;
 mod vectors;
 mod versions;
+mod web;

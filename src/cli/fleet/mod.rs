@@ -20,6 +20,7 @@ mod resume;
 mod rollout;
 mod select;
 mod simulate;
+mod serve;
 mod status;
 
 use clap::Subcommand;
@@ -93,6 +94,7 @@ enum Command {
     Bundle(bundle::Args),
     Rollout(Box<rollout::Args>),
     Drift(drift::Args),
+    Serve(serve::Args),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
@@ -114,5 +116,6 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Bundle(command) => bundle::run(&command, place, console),
         Command::Rollout(command) => rollout::run(&command, place, console),
         Command::Drift(command) => drift::run(&command, place, console),
+        Command::Serve(command) => serve::run(&command, place, console),
     }
 }

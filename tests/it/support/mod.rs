@@ -1,6 +1,7 @@
 //! A world of its own for every test: an empty directory, a cleared environment, the real program.
 
 pub mod agent;
+pub mod browser;
 pub mod deb;
 pub mod fleet;
 pub mod http;
@@ -9,6 +10,7 @@ pub mod pack;
 pub mod packages;
 pub mod root;
 pub mod systemd;
+pub mod web;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

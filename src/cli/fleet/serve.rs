@@ -1,0 +1,68 @@
+//! `ccm fleet serve`: the live page of the fleet, its API and its metrics. Everything it shows and
+//! does is in `fleet::web`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Place;
+use super::ask::caller;
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::fleet::web::{Options, Server, WebError};
+use crate::model::secret::Secret;
+
+/// Serves the fleet as a live web page with a JSON API and Prometheus metrics
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// Where to listen; beyond this machine only with --token-file
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8480")]
+    listen: SocketAddr,
+
+    /// Lets those who know the token pause nodes, ensure resources and steer rollouts
+    #[arg(long, requires = "token_file")]
+    allow_actions: bool,
+
+    /// A file with the token that requests must carry as `Authorization: Bearer`
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
+    let subjects = place.subjects()?;
+    let token = args.token_file.as_deref().map(read_token).transpose()?;
+    let options = Options {
+        listen: args.listen,
+        token,
+        allow_actions: args.allow_actions,
+        caller: caller(),
+    };
+    runtime::block_on(async {
+        let server = Server::bind(options).await.map_err(|err| match err {
+            WebError::Open(_) => CliError::usage(format!("{err}; see --token-file")),
+            WebError::WeakToken | WebError::NoToken => CliError::usage(err),
+            err => CliError::failed(err),
+        })?;
+        let connection = place.nats.connect().await?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
+        let stop = async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        console.print(&format!("serving http://{}/\n", server.address()));
+        let served = server.serve(connection, subjects, stop).await;
+        served.map_err(CliError::failed)
+    })?;
+    Ok(Verdict::default())
+}
+
+/// Reads a token, without the line's end.
+fn read_token(path: &Path) -> Result<Secret, CliError> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|err| CliError::usage(format!("read {}: {err}", path.display())))?;
+    Ok(Secret::new(text.trim()))
+}

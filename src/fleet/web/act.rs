@@ -1,0 +1,283 @@
+//! What people may do from the page. Each deed is one that the command line has, too: nodes are
+//! asked through [`Gatherer`], rollouts are steered by [`steer`] and stored only by comparing.
+//!
+//! Whoever sets a rollout going also drives it, unless somebody does. Who may act is decided by
+//! `guard`, before anything here is reached.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::api::{Failure, Web};
+use crate::fleet::answer::{Told, understand};
+use crate::fleet::executor::{Controller, LEASE, Role};
+use crate::fleet::gather::{Ask, Gatherer};
+use crate::fleet::rollouts::{RolloutError, Rollouts};
+use crate::fleet::steer::{self, SteerError};
+use crate::model::node::{NodeName, Token};
+use crate::model::rollout::Rollout;
+use crate::model::text::{go_duration, parse_wait};
+use crate::nats::{Connection, Subjects, Verb};
+use crate::system::{Clock as _, SystemClock, random};
+
+/// How long a node may take to answer what costs it nothing, and what is work.
+const SOON: Duration = Duration::from_secs(10);
+const WORK: Duration = Duration::from_secs(120);
+
+/// How long rollouts that are driven may hold up the end.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How many rollouts are driven at once.
+const MOST_DRIVEN: usize = 32;
+
+/// What acts on the fleet.
+pub(super) struct Hands {
+    connection: Connection,
+    subjects: Subjects,
+    /// Who acts, as nodes and rollouts are told.
+    caller: String,
+    driven: Mutex<JoinSet<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Hands {
+    pub(super) fn new(connection: Connection, subjects: Subjects, caller: String) -> Self {
+        Self {
+            connection,
+            subjects,
+            caller,
+            driven: Mutex::default(),
+            stop: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.connection.is_up()
+    }
+
+    pub(super) fn collective(&self) -> &Token {
+        self.subjects.collective()
+    }
+
+    /// Asks one node.
+    async fn ask(&self, node: &NodeName, ask: &Ask) -> Told {
+        let gatherer = Gatherer::new(
+            self.connection.clone(),
+            self.subjects.clone(),
+            &self.caller,
+            Arc::new(SystemClock),
+        );
+        understand(ask.verb, gatherer.ask_one(ask, node).await)
+    }
+
+    /// Changes a rollout of this collective.
+    async fn steer<T>(
+        &self,
+        id: &Token,
+        change: impl Fn(&mut Rollout) -> Result<T, SteerError>,
+    ) -> Result<Json<Value>, Failure> {
+        let rollouts = Rollouts::open(&self.connection).await.map_err(refused)?;
+        let stored = rollouts.get(id).await.map_err(refused)?;
+        if stored.rollout.collective != *self.subjects.collective() {
+            return Err(refused(RolloutError::NotFound(id.clone())));
+        }
+        let (_, stored) = rollouts.steer(id, change).await.map_err(refused)?;
+        let state = &stored.rollout.state;
+        Ok(Json(
+            json!({ "id": id, "state": state, "word": state.as_str() }),
+        ))
+    }
+
+    /// Drives a rollout that was set going, until it rests or we end.
+    fn drive(&self, id: Token) {
+        let holder = format!("{} web {:08x}", self.caller, random() as u32);
+        let controller = Controller::new(&self.connection, &self.subjects, holder, LEASE);
+        let mut stop = self.stop.subscribe();
+        let stopped = async move {
+            // A sender that is gone is an end, too.
+            let _either_way = stop.wait_for(|is_over| *is_over).await;
+        };
+        let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
+        while driven.try_join_next().is_some() {}
+        if driven.len() < MOST_DRIVEN {
+            driven.spawn(async move {
+                // What becomes of it is stored in the rollout, for everybody.
+                let _stored = controller.follow(&id, Role::Drive, stopped, |_| {}).await;
+            });
+        }
+    }
+
+    /// Lets go of what is driven; others may go on with it.
+    pub(super) fn end(&self) -> impl Future<Output = ()> + use<> {
+        self.stop.send_replace(true);
+        let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = std::mem::take(&mut *driven);
+        async move {
+            let leaving = async { while left.join_next().await.is_some() {} };
+            let _in_time = timeout(GRACE, leaving).await;
+        }
+    }
+}
+
+/// Tells mistakes from failures.
+fn refused(err: RolloutError) -> Failure {
+    let status = match &err {
+        RolloutError::NotFound(_) | RolloutError::Collective { .. } => StatusCode::NOT_FOUND,
+        RolloutError::Steer(_) | RolloutError::Busy(_) => StatusCode::CONFLICT,
+        RolloutError::Name(_) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    Failure::new(status, err)
+}
+
+/// Reads a request; none means all that is usual.
+fn parse<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Failure> {
+    match body.is_empty() {
+        true => Ok(T::default()),
+        false => serde_json::from_slice(body).map_err(Failure::bad),
+    }
+}
+
+fn name<T: std::str::FromStr<Err: ToString>>(text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|err: T::Err| Failure::bad(err))
+}
+
+/// Tells what a node said.
+fn said(told: Told) -> Json<Value> {
+    Json(json!({
+        "node": told.node,
+        "outcome": told.outcome,
+        "text": told.text,
+        "answer": told.body,
+    }))
+}
+
+/// Why somebody is paused, and for how long.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PauseRequest {
+    reason: String,
+    #[serde(rename = "for")]
+    lasting: Option<String>,
+}
+
+pub(super) async fn pause_node(
+    State(web): State<Arc<Web>>,
+    Path(node): Path<String>,
+    body: Bytes,
+) -> Result<Json<Value>, Failure> {
+    let node: NodeName = name(&node)?;
+    let wish: PauseRequest = parse(&body)?;
+    let mut request = json!({ "reason": reason(&wish) });
+    if let (Some(text), Some(entries)) = (&wish.lasting, request.as_object_mut()) {
+        let lasting = parse_wait(text).map_err(Failure::bad)?;
+        entries.insert("for".into(), go_duration(lasting).into());
+    }
+    let ask = question(Verb::Pause, request.to_string().into());
+    Ok(said(web.hands.ask(&node, &ask).await))
+}
+
+fn reason(wish: &PauseRequest) -> &str {
+    match wish.reason.trim() {
+        "" => "paused from the fleet page",
+        reason => reason,
+    }
+}
+
+pub(super) async fn resume_node(
+    State(web): State<Arc<Web>>,
+    Path(node): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    let node: NodeName = name(&node)?;
+    let ask = question(Verb::Resume, Bytes::new());
+    Ok(said(web.hands.ask(&node, &ask).await))
+}
+
+/// Asks a node for a resource. The request is the one of the bus; the node reads it.
+pub(super) async fn ensure(
+    State(web): State<Arc<Web>>,
+    Path(node): Path<String>,
+    body: Bytes,
+) -> Result<Json<Value>, Failure> {
+    let node: NodeName = name(&node)?;
+    let ask = Ask {
+        limit: WORK,
+        binding: true,
+        ..question(Verb::Ensure, body)
+    };
+    Ok(said(web.hands.ask(&node, &ask).await))
+}
+
+fn question(verb: Verb, body: Bytes) -> Ask {
+    Ask {
+        verb,
+        body,
+        noop: false,
+        limit: SOON,
+        binding: false,
+    }
+}
+
+pub(super) async fn pause_rollout(
+    State(web): State<Arc<Web>>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<Json<Value>, Failure> {
+    let wish: PauseRequest = parse(&body)?;
+    let by = &web.hands.caller;
+    let pause = |rollout: &mut Rollout| steer::pause(rollout, reason(&wish), by);
+    web.hands.steer(&name(&id)?, pause).await
+}
+
+pub(super) async fn abort_rollout(
+    State(web): State<Arc<Web>>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    let by = &web.hands.caller;
+    let abort = |rollout: &mut Rollout| steer::abort(rollout, by);
+    web.hands.steer(&name(&id)?, abort).await
+}
+
+pub(super) async fn resume_rollout(
+    State(web): State<Arc<Web>>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    let now = SystemClock.now();
+    go_on(&web, &id, |rollout| steer::resume(rollout, now)).await
+}
+
+pub(super) async fn retry_rollout(
+    State(web): State<Arc<Web>>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    go_on(&web, &id, |rollout| steer::retry(rollout).map(drop)).await
+}
+
+pub(super) async fn rollback_rollout(
+    State(web): State<Arc<Web>>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    go_on(&web, &id, steer::rollback).await
+}
+
+async fn go_on(
+    web: &Web,
+    id: &str,
+    change: impl Fn(&mut Rollout) -> Result<(), SteerError>,
+) -> Result<Json<Value>, Failure> {
+    let id: Token = name(id)?;
+    let answer = web.hands.steer(&id, change).await?;
+    web.hands.drive(id);
+    Ok(answer)
+}

@@ -1,0 +1,122 @@
+// Elements, times and words. Text always goes in as text: nothing a node says becomes markup.
+
+/** Makes an element: h("a.name", {href: "#/"}, "text", child). */
+export function h(tag, props, ...children) {
+  const [name, ...classes] = tag.split(".");
+  const made = document.createElement(name || "div");
+  if (classes.length) made.className = classes.join(" ");
+  return fill(set(made, props), children);
+}
+
+/** Makes an element of a drawing. */
+export function svg(tag, props, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  return fill(set(made, props), children);
+}
+
+function set(made, props) {
+  for (const [key, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key === "value") made.value = value;
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  return made;
+}
+
+function fill(made, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    made.append(child instanceof Node ? child : String(child));
+  }
+  return made;
+}
+
+export function badge(state) {
+  return h("span.badge", { "data-state": state }, state);
+}
+
+export function outcome(word) {
+  return h(`span.outcome.${plain(word)}`, {}, word || "–");
+}
+
+/** Returns a word that may be the name of a class. */
+export function plain(word) {
+  return String(word ?? "").replace(/[^a-z]/g, "") || "none";
+}
+
+const SPANS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+
+/** Tells how long ago a time is. */
+export function ago(time) {
+  if (!time) return "never";
+  const seconds = Math.max(0, Math.round((Date.now() - new Date(time)) / 1000));
+  if (seconds < 5) return "just now";
+  const [unit, length] = SPANS.find(([, span]) => seconds >= span);
+  return `${Math.floor(seconds / length)}${unit} ago`;
+}
+
+export function when(time) {
+  if (!time) return h("span.soft", {}, "never");
+  return h("time", { datetime: time, title: new Date(time).toLocaleString() }, ago(time));
+}
+
+export function clock(time) {
+  return new Date(time).toLocaleTimeString([], { hour12: false });
+}
+
+export function took(millis) {
+  return millis < 1000 ? `${millis} ms` : `${(millis / 1000).toFixed(1)} s`;
+}
+
+export function count(number, one, many = `${one}s`) {
+  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+}
+
+export function nodeLink(name) {
+  return `#/nodes/${encodeURIComponent(name)}`;
+}
+
+/** Runs a function at most once per frame, however often it is asked for. */
+export function framed(draw) {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      draw();
+    });
+  };
+}
+
+let hide;
+
+export function toast(text) {
+  const box = document.getElementById("toast");
+  box.textContent = text;
+  box.hidden = false;
+  clearTimeout(hide);
+  hide = setTimeout(() => { box.hidden = true; }, 5000);
+}
+
+/** Asks for a word or a confirmation; resolves to the text, or null. */
+export function ask({ title, text, label, secret, yes = "OK" }) {
+  const dialog = document.getElementById("ask");
+  const input = document.getElementById("ask-input");
+  document.getElementById("ask-title").textContent = title;
+  document.getElementById("ask-text").textContent = text ?? "";
+  document.getElementById("ask-label").textContent = label ?? "";
+  document.getElementById("ask-yes").textContent = yes;
+  input.hidden = !label;
+  input.type = secret ? "password" : "text";
+  input.value = "";
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((done) => {
+    dialog.addEventListener("close", () => {
+      done(dialog.returnValue === "yes" ? input.value : null);
+      input.value = "";
+    }, { once: true });
+  });
+}

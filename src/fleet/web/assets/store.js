@@ -1,0 +1,174 @@
+// What the page knows, kept current by one stream. Views subscribe and draw; nobody polls.
+//
+// The stream is read with fetch, because an EventSource can't carry a token. Each message says
+// everything that is new since the last one; "resync" says to read everything again.
+
+const KEPT_EVENTS = 1000;
+const listeners = new Set();
+
+export const store = {
+  nodes: new Map(),
+  states: {},
+  rollouts: new Map(),
+  events: [],
+  skipped: 0,
+  summary: null,
+  link: "wait",
+};
+
+let token = sessionStorage.getItem("token") ?? "";
+let mark = null;
+
+export function setToken(text) {
+  token = text.trim();
+  if (token) sessionStorage.setItem("token", token);
+  else sessionStorage.removeItem("token");
+}
+
+export function hasToken() {
+  return token !== "";
+}
+
+/** Calls back with what changed: nodes, events, rollouts, all or link. */
+export function subscribe(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function tell(change) {
+  for (const listener of [...listeners]) listener(change);
+}
+
+function setLink(link) {
+  if (store.link === link) return;
+  store.link = link;
+  tell({ link: true });
+}
+
+export class Refused extends Error {
+  constructor(status, reason) {
+    super(reason);
+    this.status = status;
+  }
+}
+
+async function request(path, options = {}) {
+  const headers = { ...options.headers };
+  if (token) headers.authorization = `Bearer ${token}`;
+  const response = await fetch(path, { ...options, headers, cache: "no-store" });
+  if (!response.ok) {
+    const body = await response.json().catch(() => ({}));
+    throw new Refused(response.status, body.error ?? `${path}: ${response.status}`);
+  }
+  return response;
+}
+
+export async function read(path) {
+  return (await request(path)).json();
+}
+
+export async function act(path, body) {
+  const options = { method: "POST", headers: { "content-type": "application/json" } };
+  return (await request(path, { ...options, body: JSON.stringify(body ?? {}) })).json();
+}
+
+/** Reads everything. */
+async function load() {
+  const summary = await read("/api/summary");
+  const nodes = new Map();
+  let after = "";
+  do {
+    const page = await read(`/api/nodes?limit=5000${after && `&after=${encodeURIComponent(after)}`}`);
+    for (const row of page.nodes) nodes.set(row.name, row);
+    after = page.next ?? "";
+  } while (after);
+  const [{ rollouts }, { events }] = await Promise.all([
+    read("/api/rollouts"),
+    read(`/api/events?limit=${KEPT_EVENTS}`),
+  ]);
+  store.summary = summary;
+  store.states = summary.totals.states;
+  store.nodes = nodes;
+  store.rollouts = new Map(rollouts.map((one) => [one.id, one]));
+  store.events = events;
+  store.skipped = 0;
+  mark = summary.mark;
+  tell({ all: true });
+}
+
+/** Reads the time line again; it is made of all events, also those the stream skipped. */
+export async function refreshSummary() {
+  store.summary = await read("/api/summary");
+  tell({ summary: true });
+}
+
+function hear(news) {
+  for (const row of news.nodes) store.nodes.set(row.name, row);
+  for (const one of news.rollouts) store.rollouts.set(one.id, one);
+  if (news.events.length) {
+    const seen = store.events[0]?.number ?? -1;
+    const fresh = news.events.filter((event) => event.number > seen).reverse();
+    store.events = [...fresh, ...store.events].slice(0, KEPT_EVENTS);
+    store.skipped += news.skipped;
+  }
+  store.states = news.states;
+  tell({
+    nodes: news.nodes.map((row) => row.name),
+    events: news.events.length > 0,
+    rollouts: news.rollouts.map((one) => one.id),
+  });
+}
+
+/** Reads the stream until it breaks or everything must be read again. */
+async function follow() {
+  const response = await request(`/api/stream?after=${encodeURIComponent(mark)}`);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    buffer += value;
+    const parts = buffer.split("\n\n");
+    buffer = parts.pop();
+    for (const part of parts) {
+      const fields = parse(part);
+      if (fields.id) mark = fields.id;
+      if (fields.event === "hello") setLink("live");
+      else if (fields.event === "news") hear(JSON.parse(fields.data));
+      else if (fields.event === "resync") {
+        await reader.cancel();
+        return;
+      }
+    }
+  }
+}
+
+function parse(part) {
+  const fields = {};
+  for (const line of part.split("\n")) {
+    const at = line.indexOf(": ");
+    if (at > 0) fields[line.slice(0, at)] = line.slice(at + 2);
+  }
+  return fields;
+}
+
+/** Keeps the store current for ever. `onRefused` is asked what to do when the token is wanted. */
+export async function run(onRefused) {
+  let wait = 500;
+  for (;;) {
+    try {
+      await load();
+      wait = 500;
+      await follow();
+    } catch (error) {
+      if (error instanceof Refused && error.status === 401) {
+        setLink("lost");
+        await onRefused();
+        continue;
+      }
+    }
+    setLink("lost");
+    await new Promise((done) => setTimeout(done, wait));
+    wait = Math.min(wait * 2, 10_000);
+  }
+}

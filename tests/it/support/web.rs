@@ -1,0 +1,286 @@
+//! `ccm fleet serve` before a real server of NATS, with nodes that are only records.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use ccm::nats::Connection;
+use ccm::nats::streams::{DESIRED, NODES, REPORTED, ROLLOUTS};
+use serde_json::{Value, json};
+
+use super::TestEnv;
+use super::agent::init;
+use super::nats::{LIMIT, NatsServer};
+
+/// The token of servers that may be acted on.
+pub const TOKEN: &str = "open-sesame-0123456789";
+
+/// A page that is being served.
+pub struct Web {
+    pub nats: NatsServer,
+    pub connection: Connection,
+    pub address: String,
+    pub env: TestEnv,
+    child: Child,
+}
+
+/// An answer over HTTP.
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|err| panic!("{err}: {}", self.body))
+    }
+}
+
+impl Web {
+    /// Serves a fleet that can be looked at.
+    pub async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// Serves a fleet that can be acted on.
+    pub async fn with_actions() -> Self {
+        Self::with(&["--allow-actions", "--token-file", "token"]).await
+    }
+
+    async fn with(args: &[&str]) -> Self {
+        let nats = NatsServer::start();
+        let connection = nats.client().await;
+        init(&connection).await;
+        let mut env = TestEnv::new();
+        env.set("NATS_URL", &nats.url());
+        env.write("token", format!("{TOKEN}\n"));
+        let mut all = vec!["fleet", "serve", "--listen", "127.0.0.1:0"];
+        all.extend(args);
+        let mut child = env
+            .command(&all)
+            .current_dir(env.root())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        let address = line
+            .trim()
+            .strip_prefix("serving http://")
+            .and_then(|rest| rest.strip_suffix('/'))
+            .unwrap_or_else(|| panic!("{line:?}"))
+            .to_owned();
+        let web = Self {
+            nats,
+            connection,
+            address,
+            env,
+            child,
+        };
+        web.until("/healthz", |answer| answer.status == 200);
+        web
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}/{path}", self.address)
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[], "")
+    }
+
+    pub fn post(&self, path: &str, token: &str, body: &Value) -> Answer {
+        let bearer = format!("Bearer {token}");
+        self.ask(
+            "POST",
+            path,
+            &[("Authorization", &bearer)],
+            &body.to_string(),
+        )
+    }
+
+    /// Asks and returns the whole answer.
+    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut stream = self.request(method, path, headers, body);
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text
+            .split_once("\r\n\r\n")
+            .unwrap_or_else(|| panic!("{text}"));
+        Answer {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            head: head.to_lowercase(),
+            body: body.into(),
+        }
+    }
+
+    /// Asks and returns the connection that the answer comes on.
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let is_named = headers.iter().any(|(name, _)| *name == "Host");
+        let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+        if !is_named {
+            request.push_str(&format!("Host: {}\r\n", self.address));
+        }
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        request.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    /// Asks until the answer is as expected, and returns it.
+    pub fn until(&self, path: &str, is_expected: impl Fn(&Answer) -> bool) -> Answer {
+        let since = std::time::Instant::now();
+        loop {
+            let answer = self.get(path);
+            if is_expected(&answer) {
+                return answer;
+            }
+            let late = since.elapsed() > LIMIT;
+            assert!(!late, "{path}: {} {}", answer.status, answer.body);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until a node is in a state.
+    pub fn until_state(&self, node: &str, state: &str) {
+        self.until(&format!("/api/nodes/{node}"), |answer| {
+            answer.status == 200 && answer.json()["node"]["state"] == state
+        });
+    }
+
+    async fn put(&self, bucket: &str, key: &str, value: &Value) {
+        let bucket = self.connection.bucket(bucket).await.unwrap();
+        bucket.put(key, value.to_string().into()).await.unwrap();
+    }
+
+    /// Lets a node say that it is there, with more entries than it must have.
+    pub async fn presence(&self, node: &str, more: Value) {
+        let mut status = json!({
+            "protocol": "io.choria.ccm.v1.node.status", "identity": node,
+            "collective": "default", "groups": [], "version": "0.1.0",
+            "started": "2026-01-15T08:00:00Z", "timestamp": now(), "beat": 30,
+            "facts": {"os": {"name": "debian", "version": "12"}, "memory": {"total": 4096}}
+        });
+        merge(&mut status, more);
+        self.put(NODES, &key(node), &status).await;
+    }
+
+    /// Lets a node report what it became.
+    pub async fn report(&self, node: &str, more: Value) {
+        let mut report = json!({
+            "protocol": "io.choria.ccm.v1.node.report", "identity": node, "generation": 1,
+            "manifests": [], "timestamp": now()
+        });
+        merge(&mut report, more);
+        self.put(REPORTED, &key(node), &report).await;
+    }
+
+    /// Assigns a bundle to a node.
+    pub async fn assign(&self, node: &str, generation: u64) {
+        let assignment = json!({
+            "protocol": "io.choria.ccm.v1.node.assignment", "generation": generation,
+            "manifests": [{"name": "app", "digest": "ab".repeat(32)}], "assigned": now()
+        });
+        self.put(DESIRED, &key(node), &assignment).await;
+    }
+
+    pub async fn rollout(&self, id: &str, more: Value) {
+        let mut rollout = json!({
+            "protocol": "io.choria.ccm.v1.rollout", "id": id, "collective": "default",
+            "bundle": {"name": "app", "digest": "ab".repeat(32)}, "created": now(),
+            "caller": "ann@desk", "selection": ["--all"],
+            "plan": {"waves": [{"name": "wave 1", "nodes": ["web1", "web2"]}]},
+            "state": {"name": "running"}
+        });
+        merge(&mut rollout, more);
+        self.put(ROLLOUTS, id, &rollout).await;
+    }
+
+    /// Stores the event of a resource.
+    pub async fn event(&self, node: &str, resource: &str, outcome: &str, number: u32) {
+        let body = json!({
+            "protocol": "io.choria.ccm.v1.transaction.event", "event_id": event_id(number),
+            "timestamp": now(), "type": "file", "provider": "posix", "name": resource,
+            "requested_ensure": "present", "final_ensure": "present", "duration": 12_000_000,
+            "properties": {}, "status": null,
+            "error": if outcome == "failed" { json!(["disk full"]) } else { json!([]) },
+            "changed": outcome == "changed", "refreshed": false, "failed": outcome == "failed",
+            "skipped": outcome == "skipped", "noop": false
+        });
+        self.store(node, "file", outcome, &body).await;
+    }
+
+    /// Stores the summary of a run.
+    pub async fn ran(&self, node: &str, outcome: &str, number: u32) {
+        self.store(node, "run", outcome, &run(node, outcome, number))
+            .await;
+    }
+
+    async fn store(&self, node: &str, type_name: &str, outcome: &str, body: &Value) {
+        let jetstream = self.nats.jetstream().await;
+        let token = node.replace('.', "_");
+        let subject = format!("ccm.v1.default.event.{token}.{type_name}.{outcome}");
+        let stored = jetstream.publish(subject, body.to_string().into()).await;
+        stored.unwrap().await.unwrap();
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the summary of a run that has just ended.
+pub fn run(node: &str, outcome: &str, number: u32) -> Value {
+    let count = |word: &str| u32::from(outcome == word);
+    json!({
+        "protocol": "io.choria.ccm.v1.run.summary", "event_id": event_id(number),
+        "run_id": event_id(number), "identity": node, "collective": "default", "source": "app",
+        "trigger": "interval", "outcome": outcome, "timestamp": now(),
+        "error": if outcome == "failed" { "package#nginx: no candidate" } else { "" },
+        "summary": {
+            "start_time": now(), "end_time": now(), "total_duration": 1_200_000_000,
+            "total_resources": 9, "unique_resources": 9, "changed_resources": count("changed"),
+            "failed_resources": count("failed"), "skipped_resources": 0, "stable_resources": 8,
+            "refreshed_count": 0, "requirements_unmet_count": 0, "health_checked_count": 0,
+            "health_check_ok_count": 0, "health_check_warning_count": 0,
+            "health_check_critical_count": 0, "health_check_unknown_count": 0, "total_errors": 0
+        }
+    })
+}
+
+fn key(node: &str) -> String {
+    format!("default.{}", node.replace('.', "_"))
+}
+
+fn now() -> String {
+    chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Nanos, true)
+}
+
+fn event_id(number: u32) -> String {
+    let now = chrono::Utc::now();
+    ccm::model::id::EventId::new(now, u128::from(number)).to_string()
+}
+
+fn merge(base: &mut Value, more: Value) {
+    for (key, value) in more.as_object().unwrap() {
+        base[key] = value.clone();
+    }
+}
