@@ -4,7 +4,8 @@
 //! An [`Agent`] is one node's: [`Agent::start`] puts the parts together, [`Agent::stop`] takes
 //! them apart in order. Read `verbs` for what a node can be asked, `schedule` for when it acts by
 //! itself, `assignment` for what the fleet wants of it, `work` for a run, `desk` for the queue,
-//! `spool` and `publisher` for how events reach the bus. Everything keeps going while the bus is
+//! `trust` for who may
+//! ask, `spool` and `publisher` for how events reach the bus. Everything keeps going while the bus is
 //! away.
 
 pub mod assignment;
@@ -27,6 +28,7 @@ pub mod schedule;
 pub mod serve;
 pub mod sources;
 pub mod spool;
+pub mod trust;
 pub mod verbs;
 pub mod work;
 
@@ -57,6 +59,8 @@ use presence::Presence;
 use publisher::Publisher;
 use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
+use trust::audit::Audit;
+use trust::{Gatekeeper, TrustError, this_boot};
 use verbs::Answering;
 
 use crate::engine::{Level, Line};
@@ -86,6 +90,8 @@ pub enum AgentError {
     Spool(#[from] SpoolError),
     #[error(transparent)]
     Nats(#[from] NatsError),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     #[error(transparent)]
     Monitor(#[from] MonitorError),
 }
@@ -325,6 +331,8 @@ fn build(
     let (desk, worker) = Desk::open(clock.clone(), config.queue, config.run_timeout);
     let places = Places::from_env(&environ);
     let (pause, trouble) = PauseBook::open(&config.state_dir.join("pause.json"), clock.clone());
+    let trust = config.trust.as_ref();
+    let gatekeeper = Gatekeeper::open(trust, &config.state_dir, &this_boot(), clock.clone())?;
     let outbox = Outbox::new(
         spool.clone(),
         subjects.clone(),
@@ -348,6 +356,8 @@ fn build(
         ),
         clock,
         pause,
+        gatekeeper,
+        audit: Audit::default(),
         desk,
         outbox,
         bus,

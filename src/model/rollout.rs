@@ -478,6 +478,7 @@ mod tests {
             noop: false,
             rollout: None,
             assigned: DateTime::UNIX_EPOCH,
+            signature: None,
         }
     }
 

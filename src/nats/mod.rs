@@ -5,6 +5,7 @@
 //! - [`subject`]: every subject and key, as types
 //! - [`kv`] and [`object`]: buckets of values and of files, read, written and watched
 //! - [`streams`]: what a fleet keeps on the servers, made once and brought up to date
+//! - [`trust`]: signatures on requests
 //! - [`micro`]: a service that the `nats` command can find, ask and count
 //! - [`blocking`]: the same for code that waits
 //! - [`backoff`]: how long to wait before the next try
@@ -25,6 +26,7 @@ pub mod micro;
 pub mod object;
 pub mod streams;
 pub mod subject;
+pub mod trust;
 
 pub use blocking::Bus;
 pub use bytes::Bytes;
