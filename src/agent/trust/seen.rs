@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 
 use super::Denied;
 use crate::system::files::{self, Durability, InPlace};
-use crate::system::{Digest, FileError};
+use crate::system::{Digest, FileError, random};
 
 /// How many requests are remembered at once. More than these within the skew are refused.
 const MOST: usize = 100_000;
@@ -32,19 +32,19 @@ pub(super) struct Seen {
     file: InPlace,
     /// How many records the file holds, the first included.
     written: usize,
-    /// The first record of the file: which start of the machine it belongs to.
-    boot: [u8; RECORD],
+    /// Which start of the machine the file belongs to.
+    boot: [u8; 32],
     until: HashMap<[u8; 32], i64>,
     /// How many there are when it is time to forget some.
     full: usize,
-    /// Requests from before are refused: they may have been seen, and forgotten.
-    since: Option<DateTime<Utc>>,
+    /// Requests from before, in nanoseconds, are refused: they may have been seen, and forgotten.
+    since: i64,
 }
 
 impl Seen {
     /// Opens what was remembered.
     pub(super) fn open(path: &Path, boot: &str, now: DateTime<Utc>) -> Result<Self, FileError> {
-        let boot = first_record(boot);
+        let boot = sign_of(boot);
         let known = match files::read(path, MAX_BYTES) {
             Ok(bytes) => read(&bytes, &boot),
             Err(err) if err.is_not_found() => None,
@@ -52,10 +52,9 @@ impl Seen {
             Err(FileError::TooLarge { .. } | FileError::NotRegular(_)) => None,
             Err(err) => return Err(err),
         };
-        let since = known.is_none().then_some(now);
-        let mut until = known.unwrap_or_default();
+        let (since, mut until) = known.unwrap_or_else(|| (nanos(now), HashMap::new()));
         until.retain(|_, until| *until >= now.timestamp());
-        let (file, written) = write_anew(path, &boot, &until)?;
+        let (file, written) = write_anew(path, &record(since, &boot), &until)?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -75,7 +74,7 @@ impl Seen {
         until: DateTime<Utc>,
         id: [u8; 32],
     ) -> Result<(), Denied> {
-        if self.since.is_some_and(|since| made < since) {
+        if nanos(made) < self.since {
             return Err(Denied::Forgotten);
         }
         if self.until.contains_key(&id) {
@@ -102,7 +101,8 @@ impl Seen {
         let before = self.until.len();
         self.until.retain(|_, until| *until >= now.timestamp());
         if self.until.len() < before {
-            (self.file, self.written) = write_anew(&self.path, &self.boot, &self.until)?;
+            let first = record(self.since, &self.boot);
+            (self.file, self.written) = write_anew(&self.path, &first, &self.until)?;
         }
         self.full = full(&self.until);
         Ok(())
@@ -122,37 +122,38 @@ fn record(until: i64, id: &[u8; 32]) -> [u8; RECORD] {
     bytes
 }
 
-/// Returns the record that files of one start of the machine begin with. A machine that does not
-/// say has none, so that nothing is believed.
-fn first_record(boot: &str) -> [u8; RECORD] {
-    let sign = match boot.is_empty() {
-        true => crate::system::random().to_be_bytes().to_vec(),
-        false => boot.as_bytes().to_vec(),
+/// Returns what stands for one start of the machine in its file. A machine that does not say has
+/// another one each time, so that no file is believed.
+fn sign_of(boot: &str) -> [u8; 32] {
+    let digest = match boot {
+        "" => Digest::of(&random().to_be_bytes()),
+        boot => Digest::of(boot.as_bytes()),
     };
-    record(-1, Digest::of(&sign).as_bytes())
+    *digest.as_bytes()
 }
 
-/// Reads a file of ours; nothing if it is another's. A record that was cut off was never obeyed.
-fn read(bytes: &[u8], boot: &[u8; RECORD]) -> Option<HashMap<[u8; 32], i64>> {
+fn nanos(time: DateTime<Utc>) -> i64 {
+    time.timestamp_nanos_opt().unwrap_or(i64::MAX)
+}
+
+/// Reads a file of this start of the machine: since when it is complete, and what was seen; nothing
+/// if it is another's. A record that was cut off was never obeyed.
+fn read(bytes: &[u8], boot: &[u8; 32]) -> Option<(i64, HashMap<[u8; 32], i64>)> {
     let (records, _cut_off) = bytes.as_chunks::<RECORD>();
-    let (first, records) = records.split_first()?;
-    if first != boot {
-        return None;
-    }
-    let mut until = HashMap::with_capacity(records.len());
-    for record in records {
+    let mut records = records.iter().filter_map(|record| {
         let (time, id) = record.split_first_chunk::<8>()?;
-        until.insert(id.try_into().ok()?, i64::from_be_bytes(*time));
-    }
-    Some(until)
+        Some((<[u8; 32]>::try_from(id).ok()?, i64::from_be_bytes(*time)))
+    });
+    let (sign, since) = records.next()?;
+    (sign == *boot).then(|| (since, records.collect()))
 }
 
 fn write_anew(
     path: &Path,
-    boot: &[u8; RECORD],
+    first: &[u8; RECORD],
     until: &HashMap<[u8; 32], i64>,
 ) -> Result<(InPlace, usize), FileError> {
-    let mut bytes = boot.to_vec();
+    let mut bytes = first.to_vec();
     for (id, until) in until {
         bytes.extend_from_slice(&record(*until, id));
     }
@@ -205,6 +206,8 @@ mod tests {
         let mut seen = open("two", 10);
         assert_eq!(add(&mut seen, 9, 1), Err(forgotten.clone()));
         assert_eq!(add(&mut seen, 10, 1), Ok(()));
+        let mut restarted = open("two", 12);
+        assert_eq!(add(&mut restarted, 9, 3), Err(forgotten.clone()));
         drop(open("", 20));
         assert_eq!(add(&mut open("", 30), 29, 2), Err(forgotten.clone()));
         std::fs::write(&path, "garbage").unwrap();

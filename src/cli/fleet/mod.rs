@@ -1,11 +1,13 @@
 //! `ccm fleet`: many nodes at once. One file per command; this one only finds it.
 
 mod init;
+mod sign;
 
 use clap::Subcommand;
 
 use super::environment::NatsArgs;
 use super::output::Console;
+use super::signing::SigningArgs;
 use super::{CliError, Verdict};
 use crate::model::node::Token;
 use crate::nats::Subjects;
@@ -16,6 +18,9 @@ use crate::nats::subject::DEFAULT_PREFIX;
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
+
+    #[command(flatten)]
+    signing: SigningArgs,
 
     #[command(subcommand)]
     command: Command,
@@ -58,10 +63,12 @@ impl Place {
 #[derive(Debug, Subcommand)]
 enum Command {
     Init(init::Args),
+    Sign(sign::Args),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
     match args.command {
         Command::Init(command) => init::run(&command, &args.place, console),
+        Command::Sign(command) => sign::run(&command, &args.signing, console),
     }
 }
