@@ -78,6 +78,9 @@ const KILL_GRACE: Duration = Duration::from_secs(10);
 /// How long events may take to the bus after the last run.
 const FLUSH_GRACE: Duration = Duration::from_secs(5);
 
+/// How many messages wait on each subject. A flood of more is dropped instead of kept in memory.
+const BACKLOG: usize = 2048;
+
 /// How often the node looks after itself.
 const PATROL: Duration = Duration::from_secs(1);
 
@@ -118,7 +121,11 @@ impl Agent {
         metrics: Metrics,
     ) -> Result<Self, AgentError> {
         let subjects = Subjects::new(&config.subject_prefix, config.collective.clone())?;
-        let connection = connect(settings, Patience::ForEver, "choria-ccm").await?;
+        let settings = Settings {
+            backlog: Some(BACKLOG),
+            ..settings.clone()
+        };
+        let connection = connect(&settings, Patience::ForEver, "choria-ccm").await?;
         let bus = Bus::over(connection.clone(), Handle::current());
         let Parts {
             node,
