@@ -11,6 +11,7 @@ use super::cache::{Cache, Copy};
 use super::feed::fetch_object;
 use super::node::Node;
 use super::schedule::perform;
+use super::trust::{Asker, Unfit};
 use super::work::{Done, Order, What};
 use crate::engine::{Level, Mode};
 use crate::model::json;
@@ -61,25 +62,25 @@ impl Assignments {
 
     /// Converges to the assignment and reports.
     pub async fn follow(&mut self, check: Check) {
-        if let Some(wanted) = self.wanted().await
+        if let Some((wanted, asker)) = self.wanted().await
             && (check == Check::Always || self.followed != Some(wanted.generation))
             && self.node.pause.current().is_none()
         {
-            self.converge(wanted).await;
+            self.converge(wanted, &asker).await;
         }
         self.tell().await;
     }
 
     /// Returns the assignment: the one on the bus, or the last one seen while the bus is away.
-    async fn wanted(&self) -> Option<Assignment> {
+    async fn wanted(&self) -> Option<(Assignment, Asker)> {
         match self.ask().await {
-            Ok(Some(text)) => match serde_json::from_slice::<Assignment>(&text) {
-                Ok(assignment) => {
+            Ok(Some(text)) => match self.read(&text) {
+                Ok((assignment, asker)) => {
                     self.keep("assignment.json", &assignment);
-                    Some(assignment)
+                    Some((assignment, asker))
                 }
-                Err(err) => {
-                    self.complain("Could not read the assignment", &err.to_string());
+                Err(reason) => {
+                    self.complain("Not following the assignment", &reason);
                     self.last_seen()
                 }
             },
@@ -102,16 +103,30 @@ impl Assignments {
         Ok(bucket.get(&key).await?.map(|entry| entry.value))
     }
 
-    fn last_seen(&self) -> Option<Assignment> {
-        read_document(&self.file("assignment.json"))
+    /// Reads an assignment, if whoever stands for it may assign.
+    fn read(&self, text: &[u8]) -> Result<(Assignment, Asker), String> {
+        let assignment = serde_json::from_slice(text).map_err(|err| err.to_string())?;
+        let asker = self.accept(&assignment).map_err(|err| err.to_string())?;
+        Ok((assignment, asker))
     }
 
-    async fn converge(&mut self, assignment: Assignment) {
+    fn accept(&self, assignment: &Assignment) -> Result<Asker, Unfit> {
+        self.node.gatekeeper.accept(assignment, &self.node.identity)
+    }
+
+    /// Returns the last one seen, if it would still be followed.
+    fn last_seen(&self) -> Option<(Assignment, Asker)> {
+        let assignment = read_document(&self.file("assignment.json"))?;
+        let asker = self.accept(&assignment).ok()?;
+        Some((assignment, asker))
+    }
+
+    async fn converge(&mut self, assignment: Assignment, asker: &Asker) {
         let mut worst: Option<RunSummary> = None;
         let mut drift = Vec::new();
         let mut error = String::new();
         for bundle in &assignment.manifests {
-            match self.run(&assignment, bundle).await {
+            match self.run(&assignment, asker, bundle).await {
                 Ok(Done { run, events }) => {
                     drift.extend(events.iter().filter_map(|it| Drift::of(it, run.noop)));
                     let is_worse = |worst: &RunSummary| rank(&run) > rank(worst);
@@ -145,7 +160,12 @@ impl Assignments {
         self.report = Some((report, false));
     }
 
-    async fn run(&self, assignment: &Assignment, bundle: &BundleRef) -> Result<Done, String> {
+    async fn run(
+        &self,
+        assignment: &Assignment,
+        asker: &Asker,
+        bundle: &BundleRef,
+    ) -> Result<Done, String> {
         let source = format!("obj://{MANIFESTS}/{}", bundle.object());
         let copy = self.copy(&source, bundle).await?;
         let order = Order {
@@ -163,6 +183,7 @@ impl Assignments {
             generation: Some(assignment.generation),
             request_id: String::new(),
             caller: String::new(),
+            asker: asker.clone(),
         };
         perform(&self.node, order)
             .await

@@ -4,7 +4,8 @@
 //! An [`Agent`] is one node's: [`Agent::start`] puts the parts together, [`Agent::stop`] takes
 //! them apart in order. Read `verbs` for what a node can be asked, `schedule` for when it acts by
 //! itself, `assignment` for what the fleet wants of it, `work` for a run, `desk` for the queue,
-//! `spool` and `publisher` for how events reach the bus. Everything keeps going while the bus is
+//! `trust` for who may
+//! ask, `spool` and `publisher` for how events reach the bus. Everything keeps going while the bus is
 //! away.
 
 pub mod assignment;
@@ -28,6 +29,7 @@ pub mod serve;
 pub mod simulate;
 pub mod sources;
 pub mod spool;
+pub mod trust;
 pub mod verbs;
 pub mod work;
 
@@ -56,6 +58,8 @@ use presence::Presence;
 use publisher::Publisher;
 use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
+use trust::audit::Audit;
+use trust::{Gatekeeper, TrustError, this_boot};
 use verbs::Answering;
 
 use crate::engine::{Level, Line};
@@ -74,6 +78,9 @@ const KILL_GRACE: Duration = Duration::from_secs(10);
 /// How long events may take to the bus after the last run.
 const FLUSH_GRACE: Duration = Duration::from_secs(5);
 
+/// How many messages wait on each subject. A flood of more is dropped instead of kept in memory.
+const BACKLOG: usize = 2048;
+
 /// How often the node looks after itself.
 const PATROL: Duration = Duration::from_secs(1);
 
@@ -86,6 +93,8 @@ pub enum AgentError {
     Spool(#[from] SpoolError),
     #[error(transparent)]
     Nats(#[from] NatsError),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     #[error(transparent)]
     Monitor(#[from] MonitorError),
     #[error(transparent)]
@@ -114,7 +123,11 @@ impl Agent {
     ) -> Result<Self, AgentError> {
         let subjects = Subjects::new(&config.subject_prefix, config.collective.clone())?;
         let (spool, recovered) = open_spool(&config.spool)?;
-        let connection = connect(settings, Patience::ForEver, "choria-ccm").await?;
+        let settings = Settings {
+            backlog: Some(BACKLOG),
+            ..settings.clone()
+        };
+        let connection = connect(&settings, Patience::ForEver, "choria-ccm").await?;
         let node = build(
             config,
             &subjects,
@@ -333,6 +346,8 @@ fn build(
     let desk = Desk::open(clock.clone(), config.queue, config.run_timeout);
     let places = Places::from_env(&environ);
     let (pause, trouble) = PauseBook::open(&config.state_dir.join("pause.json"), clock.clone());
+    let trust = config.trust.as_ref();
+    let gatekeeper = Gatekeeper::open(trust, &config.state_dir, &this_boot(), clock.clone())?;
     let outbox = Outbox::new(
         spool.clone(),
         subjects.clone(),
@@ -361,6 +376,8 @@ fn build(
         ),
         clock,
         pause,
+        gatekeeper,
+        audit: Audit::default(),
         desk,
         outbox,
         bus: Bus::over(connection.clone(), Handle::current()),

@@ -16,6 +16,8 @@ use super::metrics::Metrics;
 use super::outbox::Outbox;
 use super::pause::PauseBook;
 use super::simulate::Pretend;
+use super::trust::Gatekeeper;
+use super::trust::audit::Audit;
 use crate::engine::{EventIds, Level, Line};
 use crate::model::id::EventId;
 use crate::model::node::{NODE_STATUS, NodeName, NodeStatus, Token};
@@ -48,6 +50,8 @@ pub struct Node {
     pub facts: FactsKeeper,
     pub data: DataKeeper,
     pub pause: PauseBook,
+    pub gatekeeper: Gatekeeper,
+    pub audit: Audit,
     pub desk: Desk,
     pub outbox: Outbox,
     pub bus: Bus,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::log::Log;
 use super::spool::{Class, Record, Spool};
 use crate::engine::{Level, Line};
+use crate::model::audit::AuditEvent;
 use crate::model::event::{Outcome, TransactionEvent};
 use crate::model::json;
 use crate::model::node::{SpoolStatus, Token};
@@ -51,6 +52,13 @@ impl Outbox {
             _ => Class::Important,
         };
         self.put(run.event_id.as_str(), subject, class, run);
+    }
+
+    /// Takes what is remembered of a request.
+    pub fn audit(&self, event: &AuditEvent) {
+        let decision = event.decision.as_str();
+        let subject = self.subjects.event(&self.node, "audit", decision);
+        self.put(event.event_id.as_str(), subject, Class::Important, event);
     }
 
     /// Makes sure that what was taken survives a power cut.

@@ -14,6 +14,7 @@ use super::assignment::{Assignments, Check};
 use super::desk::{Job, Refusal};
 use super::feed::Feed;
 use super::node::Node;
+use super::trust::Asker;
 use super::work::{Done, Order, What};
 use crate::engine::{Level, Mode};
 use crate::model::Value;
@@ -232,6 +233,7 @@ fn order(node: &Node, what: What, trigger: Trigger, mode: Mode) -> Order {
         generation: None,
         request_id: String::new(),
         caller: String::new(),
+        asker: Asker::default(),
     }
 }
 

@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::node::{Node, VERSION};
-use super::verbs::{Answer, Answering, Question, refuse};
-use crate::model::envelope::{Envelope, IDENTITY};
+use super::trust::audit::Request;
+use super::verbs::{Answer, Answering, Question, code, refuse};
+use crate::model::envelope::{CALLER, Envelope, IDENTITY, REQUEST_ID};
 use crate::nats::micro::{self, Endpoint, Incoming, Served, Service};
 use crate::nats::{Connection, Headers, NatsError, Subjects, Verb};
 
 /// The largest request that is looked at.
 const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
+
+/// How many requests are worked on at once, those that wait at the desk included. More wait in the
+/// service's own queue, and when that is full they are told that the node is busy.
+const MOST_AT_ONCE: usize = 1024;
 
 /// Begins to listen: for this node, for its groups and for everyone.
 pub async fn listen(
@@ -60,6 +65,7 @@ pub async fn answer(
     answering: Answering,
     mut stop: watch::Receiver<bool>,
 ) {
+    let room = Arc::new(Semaphore::new(MOST_AT_ONCE));
     loop {
         let incoming = tokio::select! {
             _ = stop.wait_for(|stopped| *stopped) => break,
@@ -72,10 +78,14 @@ pub async fn answer(
             incoming.ignore();
             continue;
         };
+        let Ok(turn) = room.clone().acquire_owned().await else {
+            return;
+        };
         let (node, answering) = (node.clone(), answering.clone());
         tokio::spawn(async move {
-            let answer = open(&incoming, verb, answering).await;
+            let answer = open(&incoming, verb, &node, answering).await;
             send(incoming, verb, answer, &node).await;
+            drop(turn);
         });
     }
     // Nobody waits for an answer in vain.
@@ -87,17 +97,35 @@ pub async fn answer(
     }
 }
 
-async fn open(incoming: &Incoming, verb: Verb, answering: Answering) -> Answer {
+/// Nothing of a request is looked at before it is known who asks.
+async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering) -> Answer {
     if incoming.body.len() > MAX_REQUEST_BYTES {
         let text = format!("request is larger than {MAX_REQUEST_BYTES} bytes");
         return refuse(verb, 413, text);
     }
+    let keeper = &node.gatekeeper;
+    let asker = match keeper.admit(&incoming.subject, &incoming.headers, &incoming.body) {
+        Ok(asker) => asker,
+        Err(denied) => {
+            let request = Request {
+                subject: &incoming.subject,
+                caller: incoming.header(CALLER).unwrap_or_default(),
+                request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
+                ..Request::default()
+            };
+            let reason = denied.to_string();
+            node.audit.denied(node, verb, &request, &reason);
+            return refuse(verb, code::DENIED, format!("denied: {reason}"));
+        }
+    };
     let envelope = match Envelope::open(|name| incoming.header(name)) {
         Ok(envelope) => envelope,
         Err(err) => return refuse(verb, 400, err.to_string()),
     };
     let question = Question {
         verb,
+        subject: incoming.subject.clone(),
+        asker,
         envelope,
         body: incoming.body.to_vec(),
     };
@@ -115,10 +143,14 @@ async fn send(incoming: Incoming, verb: Verb, answer: Answer, node: &Node) {
             return;
         }
         Answer::Reply(body) => ("ok", incoming.reply(headers, body.into()).await),
-        Answer::Refuse { code, text, body } => (
-            "refused",
-            incoming.fail_with(headers, code, &text, body.into()).await,
-        ),
+        Answer::Refuse { code, text, body } => {
+            let outcome = match code {
+                code::DENIED => "denied",
+                _ => "refused",
+            };
+            let sent = incoming.fail_with(headers, code, &text, body.into()).await;
+            (outcome, sent)
+        }
     };
     node.metrics.requested(verb.as_str(), outcome);
     if let Err(err) = sent {

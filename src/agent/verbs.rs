@@ -11,24 +11,28 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::desk::{Job, Permit, Refusal};
 use super::node::Node;
+use super::trust::Asker;
+use super::trust::audit::Request;
 use super::work::{Done, Order, What};
 use crate::engine::{Level, Mode};
 use crate::model::document::parse_message;
 use crate::model::envelope::Envelope;
 use crate::model::json;
 use crate::model::label::Labels;
+use crate::model::policy::Asked;
 use crate::model::request::{EnsureResponse, StatusResponse, parse_ensure, parse_status};
 use crate::model::run::{ApplyRequest, ApplyResponse, CurrentRun, RunId, Trigger, parse_apply};
 use crate::nats::Verb;
-use crate::template::filter::{self, About};
+use crate::template::filter;
 use crate::template::path;
 
 /// How many questions are looked into at once.
 const MOST_READERS: usize = 8;
 
 /// The codes of answers that say no, as in HTTP.
-mod code {
+pub(super) mod code {
     pub const BAD_REQUEST: u16 = 400;
+    pub const DENIED: u16 = 403;
     pub const NOT_FOUND: u16 = 404;
     pub const LATE: u16 = 408;
     pub const PAUSED: u16 = 423;
@@ -55,8 +59,20 @@ pub enum Answer {
 #[derive(Clone, Debug)]
 pub struct Question {
     pub verb: Verb,
+    /// Where it was sent to.
+    pub subject: String,
+    /// Who asks, as far as that was proved.
+    pub asker: Asker,
     pub envelope: Envelope,
     pub body: Vec<u8>,
+}
+
+/// What a question turned out to be about, for the audit.
+#[derive(Default)]
+struct About<'a> {
+    label: &'a str,
+    noop: bool,
+    run_id: Option<RunId>,
 }
 
 /// Answers questions.
@@ -79,12 +95,18 @@ impl Answering {
 
     /// Returns the answer to a question.
     pub async fn answer(&self, question: Question) -> Answer {
-        let Question {
-            verb,
-            envelope,
-            body,
-        } = question;
-        match self.is_meant(&envelope).await {
+        let verb = question.verb;
+        let envelope = &question.envelope;
+        // Whether an apply changes anything is known when its body is.
+        let asked = Asked {
+            verb: verb.as_str(),
+            noop: envelope.noop || self.node.noop || verb == Verb::Apply,
+            ..Asked::default()
+        };
+        if let Err(denied) = question.asker.may(&asked) {
+            return self.deny(&question, &About::default(), &denied.to_string());
+        }
+        match self.is_meant(envelope).await {
             Ok(true) => {}
             Ok(false) => return Answer::Silence,
             Err(reason) => return refuse(verb, code::BAD_REQUEST, reason),
@@ -93,13 +115,17 @@ impl Answering {
         if envelope.deadline.is_some_and(|deadline| now > deadline) {
             return refuse(verb, code::LATE, "deadline has passed".into());
         }
-        let Ok(text) = String::from_utf8(body) else {
+        let Ok(text) = String::from_utf8(question.body.clone()) else {
             return refuse(verb, code::BAD_REQUEST, "request is not UTF-8".into());
         };
+        // The others know what they are about when they have read it.
+        if !matches!(verb, Verb::Ensure | Verb::Apply | Verb::Status) {
+            self.allow(&question, &About::default());
+        }
         match verb {
-            Verb::Ensure => self.ensure(&text, envelope).await,
-            Verb::Apply => self.apply(&text, envelope).await,
-            Verb::Status => self.state(text).await,
+            Verb::Ensure => self.ensure(&text, &question).await,
+            Verb::Apply => self.apply(&text, &question).await,
+            Verb::Status => self.state(&text, &question).await,
             Verb::Facts => self.facts(text).await,
             Verb::Ping => self.status(),
             Verb::Pause => match self.node.pause.begin(&text, &envelope.caller) {
@@ -113,13 +139,13 @@ impl Answering {
             Verb::Resume => match self.node.pause.end() {
                 Ok(()) => {
                     self.node
-                        .say(Level::Info, "Resumed", &[("by", envelope.caller)]);
+                        .say(Level::Info, "Resumed", &[("by", envelope.caller.clone())]);
                     self.nudge.notify_one();
                     self.status()
                 }
                 Err(err) => refuse(verb, code::INTERNAL, err.to_string()),
             },
-            Verb::Cancel => self.cancel(&text, &envelope),
+            Verb::Cancel => self.cancel(&text, envelope),
             Verb::Nudge => {
                 self.nudge.notify_one();
                 self.status()
@@ -135,7 +161,7 @@ impl Answering {
         let filter = envelope.filter.clone();
         let node = self.node.clone();
         self.read(move || {
-            let about = About {
+            let about = filter::About {
                 identity: &node.identity,
                 groups: &node.groups,
                 facts: &node.facts.current(),
@@ -147,26 +173,45 @@ impl Answering {
         .and_then(|matched| matched)
     }
 
-    async fn ensure(&self, text: &str, envelope: Envelope) -> Answer {
+    async fn ensure(&self, text: &str, question: &Question) -> Answer {
+        let envelope = &question.envelope;
         let resource = match parse_ensure(text) {
             Ok(resource) => resource,
             Err(err) => return refuse(Verb::Ensure, code::BAD_REQUEST, err.to_string()),
         };
+        let label = resource.label();
+        let mut about = About {
+            label: &label,
+            noop: envelope.noop || self.node.noop,
+            run_id: None,
+        };
+        let asked = Asked {
+            type_name: Some(resource.type_name()),
+            name: Some(&resource.common.name),
+            provider: some(&resource.common.provider),
+            verb: Verb::Ensure.as_str(),
+            noop: about.noop,
+        };
+        if let Err(denied) = question.asker.may(&asked) {
+            return self.deny(question, &about, &denied.to_string());
+        }
         if let Some(refusal) = self.paused(Verb::Ensure, envelope.noop) {
             return refusal;
         }
         let run = CurrentRun {
             run_id: self.node.next_id(),
-            source: resource.label(),
+            source: label.clone(),
             trigger: Trigger::Request,
             since: self.node.clock.now(),
             noop: envelope.noop,
         };
+        about.run_id = Some(run.run_id.clone());
+        self.allow(question, &about);
         let node = self.node.clone();
-        let noop = envelope.noop;
+        let (noop, asker) = (envelope.noop, question.asker.clone());
         let result = self
-            .queue(run, &envelope, move |permit| {
-                node.ensure(resource, noop, &permit)
+            .queue(run, envelope, move |permit| {
+                node.ensure(resource, noop, &asker, &permit)
             })
             .await;
         match result {
@@ -176,22 +221,36 @@ impl Answering {
         }
     }
 
-    async fn apply(&self, text: &str, envelope: Envelope) -> Answer {
+    async fn apply(&self, text: &str, question: &Question) -> Answer {
+        let envelope = &question.envelope;
         let request = match parse_apply(text) {
             Ok(request) => request,
             Err(err) => return refuse(Verb::Apply, code::BAD_REQUEST, err.to_string()),
         };
-        let order = self.order(request.clone(), &envelope);
+        let order = self.order(request.clone(), question);
+        let shown = order.what.shown();
+        let about = About {
+            label: &shown,
+            noop: order.mode.noop || (self.node.noop && !order.mode.health_check_only),
+            run_id: Some(order.run_id.clone()),
+        };
+        let asked = Asked {
+            verb: Verb::Apply.as_str(),
+            noop: about.noop,
+            ..Asked::default()
+        };
+        if let Err(denied) = question.asker.may(&asked) {
+            return self.deny(question, &about, &denied.to_string());
+        }
         let harmless = order.mode.noop || order.mode.health_check_only;
         if let Some(refusal) = self.paused(Verb::Apply, harmless) {
             return refusal;
         }
+        self.allow(question, &about);
         let run_id = order.run_id.clone();
         let run = order.as_current(&self.node);
         let node = self.node.clone();
-        let accepted = self.submit(run, &envelope, move |permit| {
-            order.carry_out(&node, &permit)
-        });
+        let accepted = self.submit(run, envelope, move |permit| order.carry_out(&node, &permit));
         if !request.wait {
             // A full queue says so at once; everything else is told by events.
             let mut accepted = accepted;
@@ -211,7 +270,8 @@ impl Answering {
         }
     }
 
-    fn order(&self, request: ApplyRequest, envelope: &Envelope) -> Order {
+    fn order(&self, request: ApplyRequest, question: &Question) -> Order {
+        let envelope = &question.envelope;
         let what = match request.manifest.is_empty() {
             true => What::Source(request.source),
             false => What::Text(request.manifest),
@@ -229,14 +289,35 @@ impl Answering {
             generation: None,
             request_id: envelope.request_id.clone(),
             caller: envelope.caller.clone(),
+            asker: question.asker.clone(),
         }
     }
 
-    async fn state(&self, text: String) -> Answer {
-        let request = match parse_status(&text) {
+    async fn state(&self, text: &str, question: &Question) -> Answer {
+        let request = match parse_status(text) {
             Ok(request) => request,
             Err(err) => return refuse(Verb::Status, code::BAD_REQUEST, err.to_string()),
         };
+        let label = format!("{}#{}", request.type_name, request.name);
+        let about = About {
+            label: &label,
+            noop: true,
+            run_id: None,
+        };
+        let properties = request.properties.as_ref();
+        let provider = properties.and_then(|node| node.get("provider")?.text());
+        let asked = Asked {
+            verb: Verb::Status.as_str(),
+            // Looking changes nothing.
+            noop: true,
+            type_name: Some(request.type_name),
+            name: Some(&request.name),
+            provider: provider.and_then(|provider| some(provider)),
+        };
+        if let Err(denied) = question.asker.may(&asked) {
+            return self.deny(question, &about, &denied.to_string());
+        }
+        self.allow(question, &about);
         let node = self.node.clone();
         match self.read(move || node.state_of(&request)).await {
             Ok(Ok(state)) => reply(&StatusResponse::new(Ok(state))),
@@ -305,6 +386,19 @@ impl Answering {
         }
     }
 
+    /// Remembers that a question is answered.
+    fn allow(&self, question: &Question, about: &About<'_>) {
+        let request = question.audited(about);
+        self.node.audit.allowed(&self.node, question.verb, &request);
+    }
+
+    /// Refuses what the asker may not ask for, and remembers that.
+    fn deny(&self, question: &Question, about: &About<'_>, reason: &str) -> Answer {
+        let (verb, request) = (question.verb, question.audited(about));
+        self.node.audit.denied(&self.node, verb, &request, reason);
+        refuse(verb, code::DENIED, reason.to_owned())
+    }
+
     /// Refuses what would change a node that is to be left alone.
     fn paused(&self, verb: Verb, harmless: bool) -> Option<Answer> {
         let pause = self.node.pause.current().filter(|_| !harmless)?;
@@ -357,6 +451,25 @@ impl Answering {
             .await
             .map_err(|err| err.to_string())
     }
+}
+
+impl Question {
+    fn audited<'a>(&'a self, about: &About<'a>) -> Request<'a> {
+        Request {
+            subject: &self.subject,
+            caller: &self.envelope.caller,
+            request_id: &self.envelope.request_id,
+            signer: &self.asker.name,
+            about: about.label,
+            noop: about.noop || self.envelope.noop,
+            run_id: about.run_id.clone(),
+        }
+    }
+}
+
+/// Returns a text that says something.
+fn some(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 fn reply(document: &impl serde::Serialize) -> Answer {

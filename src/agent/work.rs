@@ -9,6 +9,7 @@ use super::data::Resolved;
 use super::desk::Permit;
 use super::node::Node;
 use super::sources::{self, Fetched};
+use super::trust::Asker;
 use crate::engine::{
     Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, directory_of, look,
     status_line, to_look_at,
@@ -22,6 +23,7 @@ use crate::model::resource::{Phase, Resource, decode};
 use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::secret::redact_url;
 use crate::model::state::State;
+use crate::nats::Verb;
 use crate::resource::package;
 use crate::system::{Accounts, Digest, SystemRunner, files};
 use crate::template::expr::Cache as Programs;
@@ -43,6 +45,8 @@ pub struct Order {
     pub generation: Option<u64>,
     pub request_id: String,
     pub caller: String,
+    /// Who it is done for, and so what may be done.
+    pub asker: Asker,
 }
 
 /// Where a manifest is.
@@ -146,11 +150,16 @@ impl Order {
         };
         let owed = Owed::open(&self.owed_file(node)?).map_err(|err| err.to_string())?;
         let stop = || permit.stop_reason(node.clock.now());
+        let gate = |resource: &Resource, provider: &str, mode: Mode| {
+            self.asker
+                .may_apply(Verb::Apply, resource, provider, mode.noop)
+        };
         let mut reporter = Reporter { node };
         let session = Session::memory(node.clock.now());
         let mut engine = Engine::new(machine, session, &mut reporter)
             .with_packages(node.packages())
             .owing(owed)
+            .guarded(&gate)
             .stopping(&stop);
         let result = engine.run(&scope, &manifest);
         let error = result.err().map(|err| err.to_string());
@@ -242,6 +251,7 @@ impl Node {
         &self,
         mut resource: Resource,
         noop: bool,
+        asker: &Asker,
         permit: &Permit,
     ) -> Result<TransactionEvent, String> {
         let mut env = self.env(Path::new("/"));
@@ -272,8 +282,12 @@ impl Node {
         };
         let session = Session::memory(self.clock.now());
         let mut reporter = Reporter { node: self };
-        let mut engine =
-            Engine::new(machine, session, &mut reporter).with_packages(self.packages());
+        let gate = |resource: &Resource, provider: &str, mode: Mode| {
+            asker.may_apply(Verb::Ensure, resource, provider, mode.noop)
+        };
+        let mut engine = Engine::new(machine, session, &mut reporter)
+            .with_packages(self.packages())
+            .guarded(&gate);
         let event = engine
             .apply(&scope, &Arc::new(resource))
             .map_err(|err| err.to_string())?;

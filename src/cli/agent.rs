@@ -1,12 +1,16 @@
 //! `ccm agent`: the daemon. Starts it, hands signals to it, and starts it anew when somebody says
 //! that its file has changed.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+mod check_policy;
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::environment::{NatsArgs, variables};
+use super::output::Console;
 use super::{CliError, Verdict, runtime};
 use crate::agent::Agent;
 use crate::agent::config::Config;
@@ -22,8 +26,8 @@ use crate::system::SystemClock;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The agent's file
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
 
     /// How lines are written: text or json
     #[arg(long, default_value = "text", value_name = "FORMAT")]
@@ -31,12 +35,29 @@ pub(super) struct Args {
 
     #[command(flatten)]
     nats: NatsArgs,
+
+    #[command(subcommand)]
+    command: Option<Command>,
 }
 
-/// How loud the command line wants the log, whatever the file says.
-pub(super) fn run(args: &Args, loudest: Option<Level>) -> Result<Verdict, CliError> {
+#[derive(Debug, Subcommand)]
+enum Command {
+    CheckPolicy(check_policy::Args),
+}
+
+/// Runs the agent; `loudest` is how loud the command line wants the log, whatever the file says.
+pub(super) fn run(
+    args: &Args,
+    loudest: Option<Level>,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let missing = || CliError::usage("--config is required");
+    let file = args.config.as_deref().ok_or_else(missing)?;
+    let config = Config::load(file).map_err(CliError::usage)?;
+    if let Some(Command::CheckPolicy(command)) = &args.command {
+        return check_policy::run(command, &config, console);
+    }
     let environ = variables();
-    let config = Config::load(&args.config).map_err(CliError::usage)?;
     let settings = resolve(args, &config)?;
     let log = Log::open(
         loudest.unwrap_or(config.log_level),
@@ -46,6 +67,7 @@ pub(super) fn run(args: &Args, loudest: Option<Level>) -> Result<Verdict, CliErr
     let notifier = Notifier::from_env(&environ, std::process::id()).map_err(CliError::failed)?;
     let daemon = Daemon {
         args,
+        file,
         loudest,
         environ,
         log,
@@ -73,6 +95,7 @@ enum Ending {
 
 struct Daemon<'a> {
     args: &'a Args,
+    file: &'a Path,
     loudest: Option<Level>,
     environ: BTreeMap<String, String>,
     log: Log,
@@ -124,7 +147,7 @@ impl Daemon<'_> {
     }
 
     fn reload(&self) -> Result<(Config, Settings), CliError> {
-        let config = Config::load(&self.args.config).map_err(CliError::usage)?;
+        let config = Config::load(self.file).map_err(CliError::usage)?;
         let settings = resolve(self.args, &config)?;
         Ok((config, settings))
     }

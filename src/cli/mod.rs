@@ -11,9 +11,11 @@ mod error;
 mod facts;
 mod fleet;
 mod hiera;
+mod keys;
 mod output;
 mod runtime;
 mod session;
+mod signing;
 mod status;
 mod template;
 mod util;
@@ -58,6 +60,7 @@ enum Command {
     Validate(validate::Args),
     Fleet(fleet::Args),
     Cfengine(cfengine::Args),
+    Keys(keys::Args),
     Util(util::Args),
 }
 
@@ -127,7 +130,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match cli.command {
         Command::Ensure(args) => ensure::run(*args, &mut console),
         Command::Apply(args) => apply::run(args, &mut console),
-        Command::Agent(args) => agent::run(&args, loudest(cli.debug, cli.info)),
+        Command::Agent(args) => agent::run(&args, loudest(cli.debug, cli.info), &mut console),
         Command::Status(args) => status::run(&args, &mut console),
         Command::Session(args) => session::run(args, &mut console),
         Command::Facts(args) => facts::run(&args, &mut console),
@@ -136,6 +139,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Validate(args) => validate::run(&args, &mut console),
         Command::Fleet(args) => fleet::run(args, &mut console),
         Command::Cfengine(args) => cfengine::run(args, &mut console),
+        Command::Keys(args) => keys::run(&args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),
     };
     match result {

@@ -54,8 +54,21 @@ impl Engine<'_> {
         resource: &Arc<Resource>,
     ) -> Result<TransactionEvent, FlowError> {
         let clock = self.machine.clock;
-        let provider = resource::select_provider(resource, self.host(scope))?;
         let now = clock.now();
+        let named = resource.common.provider.as_str();
+        // To look whether a provider can be used may run it. What is not resolved yet is looked at
+        // again when it is.
+        if !named.is_empty()
+            && !resolve::is_deferred(resource)
+            && let Err(reason) = self.may_apply(scope, resource, named)
+        {
+            let id = self.ids.next(now);
+            let mut event = TransactionEvent::begin(id, now, named, resource);
+            event.failed = true;
+            event.errors.push(reason);
+            return Ok(event);
+        }
+        let provider = resource::select_provider(resource, self.host(scope))?;
         let began = clock.monotonic();
         let id = self.ids.next(now);
         let mut event = TransactionEvent::begin(id, now, provider.name(), resource);
@@ -78,6 +91,11 @@ impl Engine<'_> {
         }
         let resource = &self.resolve_deferred(scope, resource)?;
         event.properties = Part::Typed(resource.shown());
+        if let Err(reason) = self.may_apply(scope, resource, provider.name()) {
+            event.failed = true;
+            event.errors.push(reason);
+            return Ok(());
+        }
         if !scope.mode.health_check_only {
             event.unmet_requirements = self.unmet_requirements(resource)?;
         }
@@ -111,6 +129,13 @@ impl Engine<'_> {
             event.status = Some(Part::Typed(Arc::new(state)));
         }
         Ok(())
+    }
+
+    fn may_apply(&self, scope: &Scope, resource: &Resource, provider: &str) -> Result<(), String> {
+        match self.gate {
+            Some(gate) => gate(resource, provider, scope.mode),
+            None => Ok(()),
+        }
     }
 
     /// Reads, plans and, unless this is a noop run, changes and reads again.

@@ -16,6 +16,7 @@ pub mod session;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use crate::model::Resource;
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
 use crate::resource::{Host, package, scaffold, service};
@@ -85,6 +86,9 @@ impl Scope {
     }
 }
 
+/// Says why a resource may not be applied by a provider in a mode, or that it may.
+pub type Gate<'g> = dyn Fn(&Resource, &str, Mode) -> Result<(), String> + 'g;
+
 /// The parts of the machine an engine works with.
 pub struct Machine<'a> {
     pub runner: &'a dyn Runner,
@@ -105,6 +109,7 @@ pub struct Engine<'a> {
     owed: RefCell<Owed>,
     /// Gives the reason to begin no further resource, once there is one.
     stop: Option<&'a dyn Fn() -> Option<String>>,
+    gate: Option<&'a Gate<'a>>,
     scaffolds: scaffold::Sources,
     sink: RefCell<&'a mut dyn Sink>,
 }
@@ -121,6 +126,7 @@ impl<'a> Engine<'a> {
             subscribers: Subscribers::default(),
             owed: RefCell::default(),
             stop: None,
+            gate: None,
             scaffolds: scaffold::Sources::default(),
             sink: RefCell::new(sink),
         }
@@ -137,6 +143,13 @@ impl<'a> Engine<'a> {
     #[must_use]
     pub fn stopping(mut self, stop: &'a dyn Fn() -> Option<String>) -> Self {
         self.stop = Some(stop);
+        self
+    }
+
+    /// Asks before each resource, also of nested manifests, whether it may be applied.
+    #[must_use]
+    pub fn guarded(mut self, gate: &'a Gate<'a>) -> Self {
+        self.gate = Some(gate);
         self
     }
 

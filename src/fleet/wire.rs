@@ -104,6 +104,7 @@ mod tests {
                 noop: false,
                 rollout: None,
                 assigned: at,
+                signature: None,
             };
             rollout.previous.note(name, Some(before));
         }

@@ -2,6 +2,7 @@
 //! they hold. Serializes and validates; knows no file, clock, process or network.
 
 pub mod amount;
+pub mod audit;
 pub mod document;
 pub mod envelope;
 pub mod event;
@@ -10,6 +11,7 @@ pub mod id;
 pub mod json;
 pub mod label;
 pub mod node;
+pub mod policy;
 pub mod registration;
 pub mod request;
 pub mod resource;

@@ -233,6 +233,35 @@ pub struct Assignment {
     pub rollout: Option<Token>,
     #[serde(with = "timestamp")]
     pub assigned: DateTime<Utc>,
+    /// Who stands for it; nodes that know signers take no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<AssignmentSignature>,
+}
+
+/// Who stands for an assignment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssignmentSignature {
+    /// A public key in the form NATS people know.
+    pub signer: String,
+    /// Over [`Assignment::signable`], in base64 for URLs, without padding.
+    pub signature: String,
+}
+
+impl Assignment {
+    /// Returns what a signature for one node is made over: everything that decides what the node
+    /// becomes. A list has one form, maps are sorted, so nothing else reads the same.
+    pub fn signable(&self, node: &NodeName) -> Result<Vec<u8>, serde_json::Error> {
+        let version = "ccm.assignment.v1";
+        let parts = (
+            version,
+            node,
+            self.generation,
+            &self.manifests,
+            &self.data,
+            self.noop,
+        );
+        serde_json::to_vec(&parts)
+    }
 }
 
 /// One resource that is not as the assignment says.
@@ -338,6 +367,41 @@ mod tests {
             error.to_string().contains("invalid identity \"Bad Name\""),
             "{error}"
         );
+    }
+
+    #[test]
+    fn all_that_decides_what_a_node_becomes_is_signed() {
+        let node: NodeName = "web1.lab".parse().unwrap();
+        let digest = "0f".repeat(32).parse().unwrap();
+        let name = "app".parse().unwrap();
+        let assignment = Assignment {
+            protocol: ASSIGNMENT.into(),
+            generation: 4,
+            manifests: vec![BundleRef { name, digest }],
+            data: Value::Null,
+            noop: false,
+            rollout: None,
+            assigned: DateTime::UNIX_EPOCH,
+            signature: None,
+        };
+        let signable = assignment.signable(&node).unwrap();
+        let stored = serde_json::to_string(&assignment).unwrap();
+        let read: Assignment = serde_json::from_str(&stored).unwrap();
+        assert_eq!(read.signable(&node).unwrap(), signable);
+        let changes: [fn(&mut Assignment); 5] = [
+            |assignment| assignment.generation = 5,
+            |assignment| assignment.manifests.clear(),
+            |assignment| assignment.manifests[0].digest = "1f".repeat(32).parse().unwrap(),
+            |assignment| assignment.data = "x".into(),
+            |assignment| assignment.noop = true,
+        ];
+        for change in changes {
+            let mut changed = assignment.clone();
+            change(&mut changed);
+            assert_ne!(changed.signable(&node).unwrap(), signable);
+        }
+        let other = "web2.lab".parse().unwrap();
+        assert_ne!(assignment.signable(&other).unwrap(), signable);
     }
 
     #[test]

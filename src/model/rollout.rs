@@ -489,6 +489,7 @@ mod tests {
             noop: false,
             rollout: None,
             assigned: DateTime::UNIX_EPOCH,
+            signature: None,
         }
     }
 

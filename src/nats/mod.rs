@@ -6,6 +6,7 @@
 //! - [`kv`] and [`object`]: buckets of values and of files, read, written and watched
 //! - [`feed`]: stored events in order, and those to come
 //! - [`streams`]: what a fleet keeps on the servers, made once and brought up to date
+//! - [`trust`]: signatures on requests
 //! - [`micro`]: a service that the `nats` command can find, ask and count
 //! - [`blocking`]: the same for code that waits
 //! - [`backoff`]: how long to wait before the next try
@@ -27,6 +28,7 @@ pub mod micro;
 pub mod object;
 pub mod streams;
 pub mod subject;
+pub mod trust;
 
 pub use blocking::Bus;
 pub use bytes::Bytes;

@@ -25,6 +25,7 @@
 //! - `sources`: manifests from directories, bundles and servers
 //! - `spool`: events on a disk that is full
 //! - `tidy`: rules about the source itself
+//! - `trust`: forged requests, policies, floods, secrets, and the permissions that we ship
 //! - `vectors`: recorded cases, shared with other implementations
 //! - `versions`: our order of versions beside dpkg's and rpm's own
 //! - `web`: the fleet's page and API over HTTP, without a browser
@@ -70,6 +71,7 @@ mod sources;
 mod spool;
 mod support;
 mod tidy;
+mod trust;
 mod vectors;
 mod versions;
 mod web;

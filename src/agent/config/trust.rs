@@ -6,8 +6,9 @@ use std::time::Duration;
 use nkeys::KeyPair;
 
 use super::keys::{Keys, duration, filled, flag, wrong};
-use crate::model::Value;
 use crate::model::document::{DocumentError, Node};
+use crate::model::policy::Policy;
+use crate::nats::Verb;
 
 /// What a request must bring along.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +27,7 @@ pub struct Signer {
     pub key: String,
     pub name: String,
     /// What the signer may do; everything, if that is not said.
-    pub policy: Option<Value>,
+    pub policy: Option<Policy>,
 }
 
 impl Trust {
@@ -47,9 +48,7 @@ impl Trust {
             };
             keys.read("key", &mut signer.key, public_key);
             keys.read("name", &mut signer.name, filled);
-            keys.read("policy", &mut signer.policy, |node| {
-                Ok(Some(node.to_value()))
-            });
+            keys.read("policy", &mut signer.policy, |node| policy(node).map(Some));
             keys.require("key");
             keys.require("name");
             if !signer.key.is_empty() && !seen.insert(signer.key.clone()) {
@@ -61,6 +60,19 @@ impl Trust {
             keys.complain("nobody could sign a request: list signers, or set required: false");
         }
         trust
+    }
+}
+
+/// Returns a policy whose verbs exist.
+fn policy(node: &Node) -> Result<Policy, DocumentError> {
+    let policy = Policy::read(node)?;
+    let mut unknown = policy
+        .rules
+        .iter()
+        .filter_map(|rule| rule.unknown_verb(|verb| verb.parse::<Verb>().is_ok()));
+    match unknown.next() {
+        Some(message) => Err(wrong(message)),
+        None => Ok(policy),
     }
 }
 

@@ -19,14 +19,16 @@ mod report;
 mod resume;
 mod rollout;
 mod select;
-mod simulate;
 mod serve;
+mod sign;
+mod simulate;
 mod status;
 
 use clap::Subcommand;
 
 use super::environment::NatsArgs;
 use super::output::Console;
+use super::signing::SigningArgs;
 use super::{CliError, Verdict};
 use crate::model::node::Token;
 use crate::nats::Subjects;
@@ -37,6 +39,9 @@ use crate::nats::subject::DEFAULT_PREFIX;
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
+
+    #[command(flatten)]
+    signing: SigningArgs,
 
     #[command(subcommand)]
     command: Command,
@@ -95,6 +100,7 @@ enum Command {
     Rollout(Box<rollout::Args>),
     Drift(drift::Args),
     Serve(serve::Args),
+    Sign(sign::Args),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
@@ -117,5 +123,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Rollout(command) => rollout::run(&command, place, console),
         Command::Drift(command) => drift::run(&command, place, console),
         Command::Serve(command) => serve::run(&command, place, console),
+        Command::Init(command) => init::run(&command, &args.place, console),
+        Command::Sign(command) => sign::run(&command, &args.signing, console),
     }
 }

@@ -168,6 +168,9 @@ fn options(
     if patience == Patience::ForEver {
         options = options.retry_on_initial_connect();
     }
+    if let Some(backlog) = settings.backlog {
+        options = options.subscription_capacity(backlog);
+    }
     if let Some(prefix) = &settings.inbox_prefix {
         options = options.custom_inbox_prefix(prefix);
     }

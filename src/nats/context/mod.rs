@@ -112,6 +112,9 @@ pub struct Settings {
     pub token: Option<Secret>,
     pub tls: Tls,
     pub inbox_prefix: Option<String>,
+    /// How many messages wait for each listener before more are dropped, if not as many as the
+    /// client likes.
+    pub backlog: Option<usize>,
     pub api: Api,
     /// The context they came from.
     pub context: Option<String>,

@@ -175,6 +175,11 @@ impl AgentProcess {
         Self { child, log }
     }
 
+    /// Returns the id of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }

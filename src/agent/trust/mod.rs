@@ -1,0 +1,298 @@
+//! Trust: who may ask this node for what. Asked before anything of a request is looked at, filters
+//! included.
+//!
+//! With signers in the agent's file a request must carry the signature of one of them, made for
+//! this very subject, not long ago, and never seen before. Then the signer's policy decides. Without
+//! signers everything counts that NATS lets through. What a signature covers is `nats::trust`, what
+//! was seen is `seen`, what is remembered of it is `audit`.
+
+pub mod audit;
+mod seen;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::config;
+use crate::model::node::{Assignment, NodeName};
+use crate::model::policy::{Asked, Policy};
+use crate::model::resource::Resource;
+use crate::nats::trust::{Claim, Forged, KeyError, PublicKey};
+use crate::nats::{Headers, Verb};
+use crate::system::{Clock, FileError, files};
+use seen::Seen;
+
+/// No file that holds a generation or the name of a boot is longer.
+const MAX_BYTES: u64 = 4096;
+
+/// The farthest that clocks may be apart; requests are remembered that long.
+const MAX_SKEW: TimeDelta = TimeDelta::hours(24);
+
+/// Why a request is not obeyed. No text tells more than the sender knows.
+#[derive(Debug, thiserror::Error)]
+pub enum Denied {
+    #[error(transparent)]
+    Forged(#[from] Forged),
+    #[error("signer is not trusted here")]
+    Unknown,
+    #[error("signature is too old")]
+    Expired,
+    #[error("signature is from the future")]
+    Future,
+    #[error("request was made before this node began to remember requests")]
+    Forgotten,
+    #[error("request was seen before")]
+    Replayed,
+    #[error("too many signed requests at once")]
+    Flooded,
+    #[error("denied by policy")]
+    Policy,
+    #[error("could not remember the request")]
+    Memory(#[source] FileError),
+}
+
+/// Why an assignment is not followed.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfit {
+    #[error("assignment is not signed")]
+    Unsigned,
+    #[error("signer of the assignment is not trusted here")]
+    Unknown,
+    #[error("signature does not fit the assignment")]
+    Signature,
+    #[error("the policy of the assignment's signer allows no apply")]
+    Policy,
+    #[error("assignment of generation {found} is older than the accepted {accepted}")]
+    Older { found: u64, accepted: u64 },
+    #[error("could not remember the generation: {0}")]
+    Memory(#[from] FileError),
+}
+
+/// One who asks and is believed.
+#[derive(Clone, Debug, Default)]
+pub struct Asker {
+    /// The name that this node's file gives the signer; empty where nothing was signed.
+    pub name: Arc<str>,
+    policy: Option<Arc<Policy>>,
+}
+
+impl Asker {
+    /// Says whether the asker may ask for this at all, as far as that is known.
+    pub fn may(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+        match &self.policy {
+            Some(policy) if !policy.decide_so_far(asked).is_allowed() => Err(Denied::Policy),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says whether the asker may have a resource applied by a provider, or why not.
+    pub fn may_apply(
+        &self,
+        verb: Verb,
+        resource: &Resource,
+        provider: &str,
+        noop: bool,
+    ) -> Result<(), String> {
+        match &self.policy {
+            None => Ok(()),
+            Some(policy) => policy
+                .check(verb.as_str(), resource, provider, noop)
+                .map_err(|denied| denied.to_string()),
+        }
+    }
+}
+
+/// One whose signature counts.
+struct Trusted {
+    text: String,
+    key: PublicKey,
+    asker: Asker,
+}
+
+/// Decides who is believed.
+pub struct Gatekeeper {
+    clock: Arc<dyn Clock>,
+    /// Nothing where NATS alone decides.
+    rules: Option<Rules>,
+}
+
+struct Rules {
+    required: bool,
+    skew: TimeDelta,
+    signers: Vec<Trusted>,
+    seen: Mutex<Seen>,
+    generation: std::path::PathBuf,
+}
+
+/// Why there is no gatekeeper.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    #[error("key of signer {name:?}: {cause}")]
+    Key { name: String, cause: KeyError },
+    #[error("clock_skew is longer than a day")]
+    Skew,
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl Gatekeeper {
+    /// Returns one that keeps what it has seen below a directory. `boot` names this start of the
+    /// machine: what was kept before another one may be incomplete.
+    pub fn open(
+        trust: Option<&config::Trust>,
+        directory: &Path,
+        boot: &str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, TrustError> {
+        let rules = match trust {
+            Some(trust) => Some(Rules::open(trust, directory, boot, clock.now())?),
+            None => None,
+        };
+        Ok(Self { clock, rules })
+    }
+
+    /// Whether signatures are looked at here.
+    pub fn is_strict(&self) -> bool {
+        self.rules.is_some()
+    }
+
+    /// Returns who asks, if this request may be looked at. It can't be admitted twice.
+    pub fn admit(&self, subject: &str, headers: &Headers, body: &[u8]) -> Result<Asker, Denied> {
+        match &self.rules {
+            None => Ok(Asker::default()),
+            Some(rules) => rules.admit(self.clock.now(), subject, headers, body),
+        }
+    }
+
+    /// Returns who stands for an assignment, if it may be followed. From then on an older one may
+    /// not.
+    pub fn accept(&self, assignment: &Assignment, node: &NodeName) -> Result<Asker, Unfit> {
+        match &self.rules {
+            None => Ok(Asker::default()),
+            Some(rules) => rules.accept(assignment, node),
+        }
+    }
+}
+
+impl Rules {
+    fn open(
+        trust: &config::Trust,
+        directory: &Path,
+        boot: &str,
+        now: DateTime<Utc>,
+    ) -> Result<Self, TrustError> {
+        let mut signers = Vec::new();
+        for signer in &trust.signers {
+            let key = PublicKey::parse(&signer.key).map_err(|cause| TrustError::Key {
+                name: signer.name.clone(),
+                cause,
+            })?;
+            signers.push(Trusted {
+                text: signer.key.clone(),
+                key,
+                asker: Asker {
+                    name: signer.name.as_str().into(),
+                    policy: signer.policy.clone().map(Arc::new),
+                },
+            });
+        }
+        let skew = TimeDelta::from_std(trust.clock_skew)
+            .ok()
+            .filter(|skew| *skew <= MAX_SKEW)
+            .ok_or(TrustError::Skew)?;
+        Ok(Self {
+            required: trust.required,
+            skew,
+            signers,
+            seen: Mutex::new(Seen::open(&directory.join("seen"), boot, now)?),
+            generation: directory.join("generation"),
+        })
+    }
+
+    fn find(&self, key: &str) -> Option<&Trusted> {
+        self.signers.iter().find(|signer| signer.text == key)
+    }
+
+    /// The cheap questions come first: a stranger costs no arithmetic.
+    fn admit(
+        &self,
+        now: DateTime<Utc>,
+        subject: &str,
+        headers: &Headers,
+        body: &[u8],
+    ) -> Result<Asker, Denied> {
+        let claim = match Claim::read(headers) {
+            Err(Forged::Unsigned) if !self.required => return Ok(Asker::default()),
+            claim => claim?,
+        };
+        let signer = self.find(claim.signer).ok_or(Denied::Unknown)?;
+        let age = now.signed_duration_since(claim.time);
+        if age > self.skew {
+            return Err(Denied::Expired);
+        }
+        if -age > self.skew {
+            return Err(Denied::Future);
+        }
+        let id = claim.check(&signer.key, subject, body)?;
+        // A second more, because only whole ones are kept.
+        let kept = self.skew + TimeDelta::seconds(1);
+        let until = claim.time.checked_add_signed(kept);
+        let until = until.unwrap_or(DateTime::<Utc>::MAX_UTC);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.add(now, claim.time, until, *id.as_bytes())?;
+        Ok(signer.asker.clone())
+    }
+
+    fn accept(&self, assignment: &Assignment, node: &NodeName) -> Result<Asker, Unfit> {
+        let asker = match &assignment.signature {
+            None if !self.required => Asker::default(),
+            None => return Err(Unfit::Unsigned),
+            Some(signature) => {
+                let signer = self.find(&signature.signer).ok_or(Unfit::Unknown)?;
+                let bytes = assignment.signable(node).map_err(|_| Unfit::Signature)?;
+                if !signer.key.signed(&bytes, &signature.signature) {
+                    return Err(Unfit::Signature);
+                }
+                signer.asker.clone()
+            }
+        };
+        let asked = Asked {
+            verb: Verb::Apply.as_str(),
+            noop: assignment.noop,
+            ..Asked::default()
+        };
+        asker.may(&asked).map_err(|_| Unfit::Policy)?;
+        let found = assignment.generation;
+        let accepted = self.accepted()?;
+        if found < accepted {
+            return Err(Unfit::Older { found, accepted });
+        }
+        if found > accepted {
+            let text = found.to_string();
+            let durability = files::Durability::Complete;
+            files::write_private(&self.generation, text.as_bytes(), durability)?;
+        }
+        Ok(asker)
+    }
+
+    /// Returns the highest generation that was accepted so far.
+    fn accepted(&self) -> Result<u64, FileError> {
+        match files::read_to_string(&self.generation, MAX_BYTES) {
+            // What is damaged was never written by us; nothing can be older.
+            Ok(text) => Ok(text.trim().parse().unwrap_or(u64::MAX)),
+            Err(err) if err.is_not_found() => Ok(0),
+            Err(err) => Err(err),
+        }
+    }
+}
+
+/// Returns what names this start of the machine; nothing where the system does not say.
+pub fn this_boot() -> String {
+    let file = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = files::read_to_string(file, MAX_BYTES).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests;

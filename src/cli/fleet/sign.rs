@@ -1,0 +1,88 @@
+//! `ccm fleet sign`: signs one request by hand, for tools that send it themselves.
+
+use std::io::Read as _;
+
+use crate::cli::output::Console;
+use crate::cli::signing::SigningArgs;
+use crate::cli::{CliError, Verdict};
+use crate::model::envelope::{
+    CALLER, DEADLINE, FILTER, NOOP, REQUEST_ID, SIGNATURE, SIGNER, TIMESTAMP,
+};
+use crate::nats::{Headers, Subject};
+
+/// The largest body that nodes look at.
+const MAX_BODY: u64 = 8 * 1024 * 1024;
+
+/// Prints the headers of a signed request, one per line, as `nats req -H` takes them
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// The subject that the request will be sent to
+    subject: String,
+
+    /// The body, exactly as it will be sent; - reads standard input
+    #[arg(default_value = "")]
+    body: String,
+
+    /// A header of the envelope that is to be signed too: Ccm-Caller, Ccm-Noop, Ccm-Filter,
+    /// Ccm-Deadline or Ccm-Request-Id
+    #[arg(short = 'H', long = "header", value_name = "NAME:VALUE")]
+    headers: Vec<String>,
+
+    /// Prints `-H` before each header, quoted for a shell
+    #[arg(long)]
+    shell: bool,
+}
+
+pub(super) fn run(
+    args: &Args,
+    signing: &SigningArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let signer = signing.required()?;
+    let subject: Subject = args.subject.parse().map_err(CliError::usage)?;
+    let mut headers = Headers::new();
+    for header in &args.headers {
+        let (name, value) = header
+            .split_once(':')
+            .ok_or_else(|| CliError::usage(format!("expected NAME:VALUE, got '{header}'")))?;
+        if ![REQUEST_ID, CALLER, NOOP, FILTER, DEADLINE].contains(&name) {
+            return Err(CliError::usage(format!("{name} is not signed")));
+        }
+        headers.set(name, value.trim()).map_err(CliError::usage)?;
+    }
+    let body = match args.body.as_str() {
+        "-" => standard_input()?,
+        text => text.as_bytes().to_vec(),
+    };
+    signer
+        .sign(&subject, &mut headers, &body)
+        .map_err(CliError::failed)?;
+    let mut text = String::new();
+    for name in [
+        REQUEST_ID, CALLER, NOOP, FILTER, DEADLINE, TIMESTAMP, SIGNER, SIGNATURE,
+    ] {
+        if let Some(value) = headers.get(name) {
+            text += &match args.shell {
+                true => format!("-H '{name}:{}' ", value.replace('\'', r"'\''")),
+                false => format!("{name}:{value}\n"),
+            };
+        }
+    }
+    console.print(&format!("{}\n", text.trim_end()));
+    Ok(Verdict::default())
+}
+
+fn standard_input() -> Result<Vec<u8>, CliError> {
+    let mut body = Vec::new();
+    let input = std::io::stdin().lock();
+    input
+        .take(MAX_BODY + 1)
+        .read_to_end(&mut body)
+        .map_err(CliError::failed)?;
+    match u64::try_from(body.len()) {
+        Ok(length) if length <= MAX_BODY => Ok(body),
+        _ => Err(CliError::usage(format!(
+            "body is larger than {MAX_BODY} bytes"
+        ))),
+    }
+}

@@ -1,0 +1,55 @@
+//! `ccm keys`: seeds to sign with, and the public keys that nodes list as signers.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::output::Console;
+use super::{CliError, Verdict, signing};
+use crate::nats::trust::Signer;
+use crate::system::files::{self, Durability};
+
+/// Makes and shows keys that requests are signed with
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Makes a new key: keeps its seed in a file and prints the public key
+    New {
+        /// Where the seed is kept; a file that exists is left alone
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+
+    /// Prints the public key of a seed
+    Show {
+        /// A file that holds a seed, or the seed itself
+        #[arg(value_name = "SEED|FILE")]
+        key: String,
+    },
+}
+
+pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
+    let signer = match &args.command {
+        Command::Show { key } => signing::load(key)?,
+        Command::New { file } => {
+            let found = files::inspect(file, false).map_err(CliError::usage)?;
+            if found.is_some() {
+                let name = file.display();
+                return Err(CliError::usage(format!("{name} exists already")));
+            }
+            let signer = Signer::generate();
+            let seed = signer.seed().map_err(CliError::failed)?;
+            let text = format!("{}\n", seed.reveal());
+            files::write_private(file, text.as_bytes(), Durability::Complete)
+                .map_err(CliError::failed)?;
+            signer
+        }
+    };
+    console.print(&format!("{}\n", signer.public_key()));
+    Ok(Verdict::default())
+}
