@@ -9,7 +9,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::model::json;
-use crate::model::node::{ASSIGNMENT, Assignment, NodeName, NodeStatus, Pause};
+use crate::model::node::{
+    ASSIGNMENT, Assignment, AssignmentSignature, NodeName, NodeStatus, Pause,
+};
 use crate::model::rollout::Rollout;
 use crate::nats::kv::Bucket;
 use crate::nats::streams::{DESIRED, NODES};
@@ -137,11 +139,17 @@ impl Assigning {
         over: &Found,
     ) -> Result<Given, NatsError> {
         let key = self.key(node);
-        let text = json::compact(assignment).map_err(|err| NatsError::Store {
+        let failed = |reason: String| NatsError::Store {
             action: "write",
             name: format!("{DESIRED}#{key}"),
-            reason: err.to_string(),
-        })?;
+            reason,
+        };
+        let signature = self.sign(node, assignment).map_err(failed)?;
+        let signed = Assignment {
+            signature,
+            ..assignment.clone()
+        };
+        let text = json::compact(&signed).map_err(|err| failed(err.to_string()))?;
         let written = match over.revision() {
             Some(revision) => self.desired.update(&key, text.into(), revision).await,
             None => self.desired.create(&key, text.into()).await,
@@ -160,6 +168,22 @@ impl Assigning {
             }
             Err(err) => Err(err),
         }
+    }
+
+    /// Returns who stands for an assignment: whoever signs what we ask, or nobody.
+    fn sign(
+        &self,
+        node: &NodeName,
+        assignment: &Assignment,
+    ) -> Result<Option<AssignmentSignature>, String> {
+        let Some(signer) = self.connection.signer() else {
+            return Ok(None);
+        };
+        let bytes = assignment.signable(node).map_err(|err| err.to_string())?;
+        Ok(Some(AssignmentSignature {
+            signer: signer.public_key(),
+            signature: signer.sign_bytes(&bytes).map_err(|err| err.to_string())?,
+        }))
     }
 
     /// Tells a node that its assignment may be new. One that does not hear it looks by itself.
@@ -204,6 +228,7 @@ pub fn assignment(rollout: &Rollout, generation: u64, now: DateTime<Utc>) -> Ass
         noop: rollout.noop,
         rollout: Some(rollout.id.clone()),
         assigned: now,
+        signature: None,
     }
 }
 
@@ -218,6 +243,7 @@ pub fn restored(previous: Option<&Assignment>, generation: u64, now: DateTime<Ut
         noop: false,
         rollout: None,
         assigned: now,
+        signature: None,
     };
     match previous {
         None => nothing,

@@ -158,7 +158,7 @@ impl Errand {
     pub(super) fn run(self, place: &Place, console: &Console) -> Result<Verdict, CliError> {
         let subjects = place.subjects()?;
         runtime::block_on(async {
-            let connection = place.nats.connect().await?;
+            let connection = place.connect().await?;
             let inventory = inventory(&connection, &subjects, console).await?;
             self.ask(connection, subjects, &inventory, console).await
         })

@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
 type Said = (Value, String);
 
 async fn open(place: &Place) -> Result<Bundles, CliError> {
-    let connection = place.nats.connect().await?;
+    let connection = place.connect().await?;
     Bundles::open(&connection).await.map_err(failed)
 }
 

@@ -40,7 +40,7 @@ pub(in crate::cli) struct Args {
 pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
     let subjects = place.subjects()?;
     let (nodes, touched) = runtime::block_on(async {
-        let connection = place.nats.connect().await?;
+        let connection = place.connect().await?;
         let loaded = drift::load(&connection, &subjects).await;
         let mut nodes = loaded.map_err(no_bucket)?;
         if let Some(wanted) = &args.node {

@@ -110,7 +110,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
         left > 0 && !is_too_much
     };
     runtime::block_on(async {
-        let connection = place.nats.connect().await?;
+        let connection = place.connect().await?;
         let read = connection.read_events(&reading, &mut show).await;
         read.map_err(with_hint)
     })?;

@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
         ..InitOptions::new(place.subjects()?)
     };
     let done = runtime::block_on(async {
-        let connection = place.nats.connect().await?;
+        let connection = place.connect().await?;
         let done = streams::init(&connection, &options).await;
         done.map_err(CliError::failed)
     })?;

@@ -62,7 +62,7 @@ impl Change {
 pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
     let key = place.subjects()?.key(&args.node.token());
     let labels = runtime::block_on(async {
-        let connection = place.nats.connect().await?;
+        let connection = place.connect().await?;
         let bucket = connection.bucket(LABELS).await.map_err(with_hint)?;
         settle(&bucket, &key, &args.changes).await
     })?;

@@ -31,17 +31,14 @@ use super::output::Console;
 use super::signing::SigningArgs;
 use super::{CliError, Verdict};
 use crate::model::node::Token;
-use crate::nats::Subjects;
 use crate::nats::subject::DEFAULT_PREFIX;
+use crate::nats::{Connection, Subjects};
 
 /// Manages a fleet over NATS
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
-
-    #[command(flatten)]
-    signing: SigningArgs,
 
     #[command(subcommand)]
     command: Command,
@@ -52,6 +49,9 @@ pub(super) struct Args {
 struct Place {
     #[command(flatten)]
     nats: NatsArgs,
+
+    #[command(flatten)]
+    signing: SigningArgs,
 
     /// The collective of the fleet
     #[arg(
@@ -75,6 +75,12 @@ struct Place {
 }
 
 impl Place {
+    /// Connects, as somebody who signs if flags say so.
+    async fn connect(&self) -> Result<Connection, CliError> {
+        let signer = self.signing.signer()?;
+        Ok(self.nats.connect().await?.signing(signer))
+    }
+
     /// Returns the subjects and keys of the fleet.
     fn subjects(&self) -> Result<Subjects, CliError> {
         Subjects::new(&self.prefix, self.collective.clone()).map_err(CliError::usage)
@@ -123,7 +129,6 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Rollout(command) => rollout::run(&command, place, console),
         Command::Drift(command) => drift::run(&command, place, console),
         Command::Serve(command) => serve::run(&command, place, console),
-        Command::Init(command) => init::run(&command, &args.place, console),
-        Command::Sign(command) => sign::run(&command, &args.signing, console),
+        Command::Sign(command) => sign::run(&command, &place.signing, console),
     }
 }

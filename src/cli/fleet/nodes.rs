@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
     let subjects = place.subjects()?;
     let selection = args.select.selection(&[])?;
     let inventory = runtime::block_on(async {
-        let connection = place.nats.connect().await?;
+        let connection = place.connect().await?;
         inventory(&connection, &subjects, console).await
     })?;
     let resolved = inventory.resolve(&selection).map_err(CliError::usage)?;

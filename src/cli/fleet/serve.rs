@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
             WebError::WeakToken | WebError::NoToken => CliError::usage(err),
             err => CliError::failed(err),
         })?;
-        let connection = place.nats.connect().await?;
+        let connection = place.connect().await?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
         let stop = async move {

@@ -93,7 +93,7 @@ async fn simulate(
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
     // Says early and clearly if there is no server; the nodes would wait for one.
-    place.nats.connect().await?.drain().await;
+    place.connect().await?.drain().await;
     let settings = place
         .nats
         .settings_over(None, None)

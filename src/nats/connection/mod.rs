@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::context::{Api, Settings};
+use super::trust::Signer;
 use super::{NatsError, Subject, backoff};
 
 mod failure;
@@ -86,6 +87,8 @@ pub struct Connection {
     jetstream: jetstream::Context,
     link: watch::Receiver<Link>,
     shown: Arc<str>,
+    /// Who signs what is asked.
+    signer: Option<Arc<Signer>>,
 }
 
 /// Connects. With [`Patience::ForEver`] it returns at once and [`Connection::state`] tells when
@@ -128,6 +131,7 @@ pub async fn connect(
         jetstream,
         link,
         shown: shown.into(),
+        signer: None,
     })
 }
 
@@ -248,7 +252,34 @@ impl Connection {
         headers: Headers,
         body: Bytes,
     ) -> Result<(), NatsError> {
+        let headers = self.signed(subject, headers, &body)?;
         self.publish_to(subject.as_str(), headers, body).await
+    }
+
+    /// Returns the same connection for somebody who signs all that is asked through it.
+    #[must_use]
+    pub fn signing(self, signer: Option<Signer>) -> Self {
+        Self {
+            signer: signer.map(Arc::new),
+            ..self
+        }
+    }
+
+    /// Returns who signs, if somebody does.
+    pub fn signer(&self) -> Option<&Signer> {
+        self.signer.as_deref()
+    }
+
+    fn signed(
+        &self,
+        subject: &Subject,
+        mut headers: Headers,
+        body: &[u8],
+    ) -> Result<Headers, NatsError> {
+        if let Some(signer) = &self.signer {
+            signer.sign(subject, &mut headers, body)?;
+        }
+        Ok(headers)
     }
 
     /// Says something on a subject that came with a message.
@@ -323,6 +354,7 @@ impl Connection {
         limit: Duration,
     ) -> Result<Reply, NatsError> {
         let size = body.len();
+        let headers = self.signed(subject, headers, &body)?;
         let request = Request::new()
             .payload(body)
             .headers(headers.into_map())
@@ -359,6 +391,7 @@ impl Connection {
         body: Bytes,
         stop: Stop,
     ) -> Result<Replies, NatsError> {
+        let headers = self.signed(subject, headers, &body)?;
         let deadline = Instant::now() + stop.deadline;
         let inbox = self.client.new_inbox();
         let listening = self.client.subscribe(inbox.clone());

@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
     let subjects = place.subjects()?;
     runtime::block_on(async {
         let desk = Desk {
-            connection: place.nats.connect().await?,
+            connection: place.connect().await?,
             subjects,
             is_json: args.json,
             console,
