@@ -16,6 +16,7 @@ use super::{Headers, NatsError, Subject};
 use crate::model::envelope::{
     CALLER, DEADLINE, FILTER, NOOP, REQUEST_ID, SIGNATURE, SIGNER, TIMESTAMP,
 };
+use crate::model::node::{Assignment, AssignmentSignature, NodeName};
 use crate::model::secret::Secret;
 use crate::system::{Clock as _, Digest, SystemClock, random};
 
@@ -29,13 +30,15 @@ const COVERED: [&str; 6] = [REQUEST_ID, TIMESTAMP, CALLER, NOOP, FILTER, DEADLIN
 /// The longest header that is covered; longer ones are refused before anything is computed.
 const MAX_HEADER: usize = 16 * 1024;
 
-/// Why a text is no key.
+/// Why a text is no key, or a key signs nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("this is no nkey seed: a seed begins with S")]
     Seed,
     #[error("this is no public nkey, such as one that begins with U")]
     Public,
+    #[error("this can't be written down, so it can't be signed")]
+    Unwritable,
 }
 
 /// Why a request is not what its signer signed. No text holds anything that the sender chose.
@@ -107,6 +110,22 @@ impl Signer {
         headers.set(SIGNER, &self.public_key())?;
         let signature = self.sign_bytes(&covered(subject.as_str(), headers, body));
         headers.set(SIGNATURE, &signature.map_err(|_| header(SIGNATURE))?)
+    }
+
+    /// Signs an assignment for one node, in place of who signed it before.
+    pub fn sign_assignment(
+        &self,
+        assignment: &mut Assignment,
+        node: &NodeName,
+    ) -> Result<(), KeyError> {
+        let bytes = assignment
+            .signable(node)
+            .map_err(|_| KeyError::Unwritable)?;
+        assignment.signature = Some(AssignmentSignature {
+            signer: self.public_key(),
+            signature: self.sign_bytes(&bytes)?,
+        });
+        Ok(())
     }
 
     /// Returns a signature over bytes, as text.

@@ -4,7 +4,7 @@ use super::*;
 use crate::agent::config::{Signer as Listed, Trust};
 use crate::model::document::parse;
 use crate::model::envelope::{REQUEST_ID, SIGNATURE, SIGNER};
-use crate::model::node::{ASSIGNMENT, AssignmentSignature};
+use crate::model::node::ASSIGNMENT;
 use crate::nats::Subject;
 use crate::nats::trust::Signer;
 use crate::system::SystemClock;
@@ -119,12 +119,9 @@ fn assignment(generation: u64, signer: Option<&Signer>, node: &NodeName) -> Assi
         assigned: now(),
         signature: None,
     };
-    assignment.signature = signer.map(|signer| AssignmentSignature {
-        signer: signer.public_key(),
-        signature: signer
-            .sign_bytes(&assignment.signable(node).unwrap())
-            .unwrap(),
-    });
+    if let Some(signer) = signer {
+        signer.sign_assignment(&mut assignment, node).unwrap();
+    }
     assignment
 }
 

@@ -1,5 +1,6 @@
 //! Nobody gets in who does not belong, and hostile input changes nothing.
 
+mod assigned;
 mod forged;
 mod hostile;
 mod permissions;

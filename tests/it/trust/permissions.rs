@@ -43,13 +43,13 @@ fn url(server: &NatsServer, user: &str) -> String {
 /// Returns a client of a user, and everything the server forbids it.
 async fn client(server: &NatsServer, user: &str, inbox: &str) -> (Client, Forbidden) {
     let (tell, told) = tokio::sync::mpsc::unbounded_channel();
-    let options = ConnectOptions::new()
+    let options = ConnectOptions::with_user_and_password(user.into(), "pw".into())
         .custom_inbox_prefix(inbox)
         .event_callback(move |event| {
             let _ = tell.send(event.to_string());
             async {}
         });
-    let client = options.connect(url(server, user)).await.unwrap();
+    let client = options.connect(server.url()).await.unwrap();
     (client, Forbidden(told))
 }
 

@@ -1,0 +1,60 @@
+//! Assignments that somebody put into the bucket: only a trusted signer's are followed.
+
+use ccm::model::Value;
+use ccm::model::node::{ASSIGNMENT, Assignment, NodeName, Report};
+use ccm::nats::trust::Signer;
+use ccm::nats::{Headers, Verb};
+use ccm::system::{Clock as _, SystemClock};
+
+use super::{NODE, ask_signed, trusting};
+use crate::support::agent::{self, start, subjects};
+use crate::support::nats::NatsServer;
+
+#[tokio::test]
+async fn only_a_signed_assignment_that_is_not_older_is_followed() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let room = tempfile::tempdir().unwrap();
+    let (signer, thief) = (Signer::generate(), Signer::generate());
+    let node: NodeName = NODE.parse().unwrap();
+    let running = start(&trusting(&signer, None, room.path()), &server).await;
+    let key = subjects().key(&node.token());
+    let desired = client.bucket("CCM_DESIRED").await.unwrap();
+    let reported = client.bucket("CCM_REPORTED").await.unwrap();
+    let assign = async |generation, by: Option<&Signer>| {
+        let mut assignment = Assignment {
+            protocol: ASSIGNMENT.into(),
+            generation,
+            manifests: Vec::new(),
+            data: Value::Null,
+            noop: false,
+            rollout: None,
+            assigned: SystemClock.now(),
+            signature: None,
+        };
+        if let Some(signer) = by {
+            signer.sign_assignment(&mut assignment, &node).unwrap();
+        }
+        let text = serde_json::to_vec(&assignment).unwrap();
+        desired.put(&key, text.into()).await.unwrap();
+        ask_signed(&client, &signer, Verb::Nudge, Headers::new(), "").await;
+    };
+    // Each refused one is followed by a good one, so that its turn is known to be over.
+    for (generation, refused, by) in [
+        (10, 90, None),
+        (11, 91, Some(&thief)),
+        (12, 3, Some(&signer)),
+    ] {
+        assign(refused, by).await;
+        assign(generation, Some(&signer)).await;
+        agent::eventually("the signed assignment is reported", async || {
+            let entry = reported.get(&key).await.unwrap()?;
+            let report: Report = serde_json::from_slice(&entry.value).unwrap();
+            assert_ne!(report.generation, refused);
+            (report.generation == generation).then_some(())
+        })
+        .await;
+    }
+    running.stop().await;
+}
