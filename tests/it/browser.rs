@@ -165,11 +165,11 @@ fn check_quiet(browser: &Browser, web: &Web) {
 async fn every_view_loads_is_accessible_and_asks_nobody_else() {
     let web = lively(180).await;
     let mut browser = Browser::start();
-    let node = format!("#/nodes/{}", name(5));
+    let node = format!("#/nodes/{}", name(29));
     let views = [
         ("overview", "#/", ".counts a", "Overview"),
         ("nodes", "#/nodes", ".virtual .tr", "Nodes"),
-        ("node", node.as_str(), ".tree details", &name(5)),
+        ("node", node.as_str(), ".tree details", &name(29)),
         ("rollouts", "#/rollouts", "a.rollout", "Rollouts"),
         (
             "rollout",
