@@ -86,7 +86,7 @@ struct Options {
 #[derive(Debug, Subcommand)]
 enum Command {
     #[command(flatten)]
-    Typed(Typed),
+    Typed(Box<Typed>),
     Api(api::Args),
 }
 
