@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use tokio::time::Instant;
 
 use super::happening::{Happening, short};
-use crate::model::Value;
 use crate::model::label::Labels;
 use crate::model::node::{Assignment, NodeName, NodeStatus, Report, Token};
 use crate::model::run::{RunOutcome, RunSummary};
 use crate::model::text::maybe_timestamp;
+use crate::model::{Value, json};
 
 /// How many resources of one node are remembered.
 pub(super) const MOST_RESOURCES: usize = 500;
@@ -125,7 +125,8 @@ impl Node {
         self.presence = status.map(|mut status| {
             let facts = std::mem::take(&mut status.facts);
             Presence {
-                facts: facts.to_string().into(),
+                // A value of ours always has a text.
+                facts: json::compact(&facts).unwrap_or_default().into(),
                 status,
                 heard: now,
             }
@@ -310,7 +311,7 @@ impl Node {
             .unwrap_or_default();
         let mut resources: Vec<&Arc<Happening>> = self.resources.values().collect();
         resources.sort_by_key(|event| std::cmp::Reverse(event.number));
-        json!({
+        serde_json::json!({
             "node": self.row(),
             "status": self.presence.as_ref().map(|presence| &presence.status),
             "facts": facts,
@@ -335,6 +336,8 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::fixture::{report, run, status};
     use super::*;
 

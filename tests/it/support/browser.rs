@@ -183,12 +183,15 @@ impl Browser {
             ("ArrowRight", 39),
         ];
         let code = codes.iter().find(|(name, _)| *name == key).unwrap().1;
-        for kind in ["rawKeyDown", "keyUp"] {
-            let params = json!({
-                "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code
-            });
-            self.command("Input.dispatchKeyEvent", params);
+        let mut params = json!({
+            "type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": code
+        });
+        if key == "Enter" {
+            params["text"] = json!("\r");
         }
+        self.command("Input.dispatchKeyEvent", params.clone());
+        params["type"] = json!("keyUp");
+        self.command("Input.dispatchKeyEvent", params);
     }
 
     /// Types a text where the focus is.

@@ -21,8 +21,8 @@ pub struct Web {
     pub nats: NatsServer,
     pub connection: Connection,
     pub address: String,
-    pub env: TestEnv,
     child: Child,
+    _env: TestEnv,
 }
 
 /// An answer over HTTP.
@@ -78,8 +78,8 @@ impl Web {
             nats,
             connection,
             address,
-            env,
             child,
+            _env: env,
         };
         web.until("/healthz", |answer| answer.status == 200);
         web

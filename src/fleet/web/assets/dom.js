@@ -112,6 +112,7 @@ export function ask({ title, text, label, secret, yes = "OK" }) {
   input.type = secret ? "password" : "text";
   input.value = "";
   dialog.returnValue = "no";
+  document.getElementById("ask-no").onclick = () => dialog.close("no");
   dialog.showModal();
   return new Promise((done) => {
     dialog.addEventListener("close", () => {

@@ -63,7 +63,7 @@ export function nodes(main, params) {
       h("span", { role: "cell" }, badge(row.state)),
       h("span", { role: "cell" }, outcome(row.outcome)),
       h("span.soft.small", { role: "cell" }, row.ran ? ago(row.ran) : "never"),
-      h("span.soft.clip", { role: "cell", title: row.note }, row.lagging ? "waits for its assignment · " : "", row.note));
+      h("span.soft.clip", { role: "cell", title: row.note }, [row.lagging && "has a new assignment", row.note].filter(Boolean).join(" · ")));
       made.style.top = `${index * TALL}px`;
       return made;
     }));

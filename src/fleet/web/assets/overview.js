@@ -85,7 +85,7 @@ export function overview(main) {
   function drawLine() {
     const minutes = store.summary.timeline;
     const most = Math.max(4, ...minutes.map((one) => one.changed + one.failed));
-    const [width, height, base] = [720, 150, 126];
+    const [width, height, base] = [Math.max(280, line.clientWidth), 150, 126];
     const step = (width - 34) / minutes.length;
     const bars = minutes.map((one, index) => {
       const x = 34 + index * step;
@@ -101,7 +101,7 @@ export function overview(main) {
     });
     const sums = minutes.reduce((sum, one) => [sum[0] + one.changed, sum[1] + one.failed], [0, 0]);
     line.replaceChildren(svg("svg", {
-      class: "line", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img",
+      class: "line", viewBox: `0 0 ${width} ${height}`, role: "img",
       "aria-label": `In the last hour ${sums[0]} changes and ${sums[1]} failures`,
     },
     svg("text", { x: 0, y: 16 }, most), svg("text", { x: 0, y: base }, 0),
@@ -145,7 +145,10 @@ export function overview(main) {
 
   const redraw = framed(drawGrid);
   const recount = framed(drawCounts);
-  const resize = new ResizeObserver(redraw);
+  const resize = new ResizeObserver(framed(() => {
+    drawGrid();
+    drawLine();
+  }));
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   const timer = setInterval(() => refreshSummary().catch(() => {}), 5000);
   const stop = subscribe((change) => {
