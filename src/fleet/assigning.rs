@@ -9,9 +9,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::model::json;
-use crate::model::node::{
-    ASSIGNMENT, Assignment, AssignmentSignature, NodeName, NodeStatus, Pause,
-};
+use crate::model::node::{ASSIGNMENT, Assignment, NodeName, NodeStatus, Pause};
 use crate::model::rollout::Rollout;
 use crate::nats::kv::Bucket;
 use crate::nats::streams::{DESIRED, NODES};
@@ -144,11 +142,14 @@ impl Assigning {
             name: format!("{DESIRED}#{key}"),
             reason,
         };
-        let signature = self.sign(node, assignment).map_err(failed)?;
-        let signed = Assignment {
-            signature,
+        let mut signed = Assignment {
+            signature: None,
             ..assignment.clone()
         };
+        if let Some(signer) = self.connection.signer() {
+            let signing = signer.sign_assignment(&mut signed, node);
+            signing.map_err(|err| failed(err.to_string()))?;
+        }
         let text = json::compact(&signed).map_err(|err| failed(err.to_string()))?;
         let written = match over.revision() {
             Some(revision) => self.desired.update(&key, text.into(), revision).await,
@@ -168,22 +169,6 @@ impl Assigning {
             }
             Err(err) => Err(err),
         }
-    }
-
-    /// Returns who stands for an assignment: whoever signs what we ask, or nobody.
-    fn sign(
-        &self,
-        node: &NodeName,
-        assignment: &Assignment,
-    ) -> Result<Option<AssignmentSignature>, String> {
-        let Some(signer) = self.connection.signer() else {
-            return Ok(None);
-        };
-        let bytes = assignment.signable(node).map_err(|err| err.to_string())?;
-        Ok(Some(AssignmentSignature {
-            signer: signer.public_key(),
-            signature: signer.sign_bytes(&bytes).map_err(|err| err.to_string())?,
-        }))
     }
 
     /// Tells a node that its assignment may be new. One that does not hear it looks by itself.
