@@ -1,11 +1,11 @@
 //! The live page of a fleet: what `ccm fleet serve` answers.
 //!
-//! - [`live`]: the fleet as it is now, in bounded memory; [`node`], [`happening`], [`progress`]
-//!   and [`timeline`] are what it is made of
-//! - [`hear`]: from the bus into the live state
-//! - [`api`]: paths and answers; [`stream`] for news, [`metrics`] for Prometheus, [`act`] for deeds
-//! - [`guard`]: who may ask
-//! - [`page`]: the files of the page
+//! - `live`: the fleet as it is now, in bounded memory; `node`, `happening`, `progress`
+//!   and `timeline` are what it is made of
+//! - `hear`: from the bus into the live state
+//! - `api`: paths and answers; `stream` for news, `metrics` for Prometheus, `act` for deeds
+//! - `guard`: who may ask
+//! - `page`: the files of the page
 //!
 //! Everything shown is read from buckets and the stream of events; nothing is kept on disk, and
 //! any number of these may run. What happens on a node is not known here.
