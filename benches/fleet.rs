@@ -179,7 +179,7 @@ async fn measure(nodes: usize) {
     loop {
         let (took, peak, output) = ccm(&url, &["ping", "--all", "--json"]);
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let heard = told["counts"]["ok"].as_u64().unwrap_or_default();
+        let heard = told["summary"]["ok"].as_u64().unwrap_or_default();
         if output.status.success() && heard == nodes as u64 {
             say("ping, all answered", took, peak);
             break;

@@ -127,7 +127,7 @@ impl Assignments {
         let mut error = String::new();
         for bundle in &assignment.manifests {
             match self.run(&assignment, asker, bundle).await {
-                Ok(Done { run, events }) => {
+                Ok(Done { run, events, .. }) => {
                     drift.extend(events.iter().filter_map(|it| Drift::of(it, run.noop)));
                     let is_worse = |worst: &RunSummary| rank(&run) > rank(worst);
                     if worst.as_ref().is_none_or(is_worse) {

@@ -208,14 +208,19 @@ impl Answering {
         about.run_id = Some(run.run_id.clone());
         self.allow(question, &about);
         let node = self.node.clone();
-        let (noop, asker) = (envelope.noop, question.asker.clone());
+        let mode = Mode {
+            noop: envelope.noop,
+            diff: envelope.diff,
+            ..Mode::default()
+        };
+        let asker = question.asker.clone();
         let result = self
             .queue(run, envelope, move |permit| {
-                node.ensure(resource, noop, &asker, &permit)
+                node.ensure(resource, mode, &asker, &permit)
             })
             .await;
         match result {
-            Ok(Ok(event)) => reply(&EnsureResponse::new(Ok(event))),
+            Ok(Ok((event, diff))) => reply(&EnsureResponse::new(Ok(event)).with_diff(diff)),
             Ok(Err(reason)) => refuse(Verb::Ensure, code::BAD_REQUEST, reason),
             Err(refusal) => refused(Verb::Ensure, &refusal),
         }
@@ -260,11 +265,12 @@ impl Answering {
             };
         }
         match accepted.await.unwrap_or(Err(Refusal::Closing)) {
-            Ok(Done { run, events }) => {
+            Ok(Done { run, events, diff }) => {
                 let events = events
                     .into_iter()
                     .filter(|event| event.changed || event.failed || event.blocks());
-                reply(&ApplyResponse::finished(run, events.collect()))
+                let finished = ApplyResponse::finished(run, events.collect());
+                reply(&ApplyResponse { diff, ..finished })
             }
             Err(refusal) => refused(Verb::Apply, &refusal),
         }
@@ -282,7 +288,7 @@ impl Answering {
             mode: Mode {
                 noop: request.noop || (envelope.noop && !request.health_check_only),
                 health_check_only: request.health_check_only,
-                diff: false,
+                diff: question.envelope.diff,
             },
             data: request.data,
             trigger: Trigger::Request,

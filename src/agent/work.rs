@@ -32,6 +32,12 @@ use crate::template::{Env, resolve};
 /// The largest manifest that is read.
 const MAX_MANIFEST_BYTES: u64 = 256 * 1024 * 1024;
 
+/// How much of a diff an answer holds; servers take messages of a megabyte unless told otherwise.
+const MAX_DIFF: usize = 256 * 1024;
+
+/// Stands where a diff was too long.
+const CUT: &str = "(more than fits into an answer)\n";
+
 /// A manifest to apply, and how.
 #[derive(Clone, Debug)]
 pub struct Order {
@@ -71,11 +77,21 @@ impl What {
     }
 }
 
+/// How far a manifest came.
+struct Applied {
+    session: Session,
+    diff: String,
+    /// Why it ended early.
+    error: Option<String>,
+}
+
 /// What came of an order.
 #[derive(Clone, Debug)]
 pub struct Done {
     pub run: RunSummary,
     pub events: Vec<TransactionEvent>,
+    /// What changed in files, or would; empty unless the order asks for it.
+    pub diff: String,
 }
 
 impl Order {
@@ -94,18 +110,26 @@ impl Order {
     pub fn carry_out(&self, node: &Node, permit: &Permit) -> Done {
         let mut order = self.clone();
         order.mode.noop |= node.noop && !order.mode.health_check_only;
-        let (summary, events, error) = match order.apply(node, permit) {
-            Ok((session, error)) => (session.summary(), session.events().to_vec(), error),
-            Err(error) => (
-                Summary::of(Some(node.clock.now()), []),
-                Vec::new(),
-                Some(error),
-            ),
+        let Applied {
+            session,
+            diff,
+            error,
+        } = match order.apply(node, permit) {
+            Ok(applied) => applied,
+            Err(error) => Applied {
+                session: Session::memory(node.clock.now()),
+                diff: String::new(),
+                error: Some(error),
+            },
         };
-        let run = order.summary(node, summary, error.unwrap_or_default());
+        let run = order.summary(node, session.summary(), error.unwrap_or_default());
         node.finish(&run);
         node.log.line(&closing(&run));
-        Done { run, events }
+        Done {
+            run,
+            events: session.events().to_vec(),
+            diff,
+        }
     }
 
     /// Returns the summary of an order that did not even begin.
@@ -135,10 +159,16 @@ impl Order {
     }
 
     /// Runs the manifest; an early end comes back beside what was done until then.
-    fn apply(&self, node: &Node, permit: &Permit) -> Result<(Session, Option<String>), String> {
+    fn apply(&self, node: &Node, permit: &Permit) -> Result<Applied, String> {
         let (env, external, manifest, _kept) = self.load(node)?;
         if let Some(pretend) = &node.pretend {
-            return Ok(pretend.run(node, &manifest, self.mode, permit));
+            let (session, error) = pretend.run(node, &manifest, self.mode, permit);
+            let diff = String::new();
+            return Ok(Applied {
+                session,
+                diff,
+                error,
+            });
         }
         let mut scope = Scope::new(env, self.mode);
         scope.external = external;
@@ -154,7 +184,7 @@ impl Order {
             self.asker
                 .may_apply(Verb::Apply, resource, provider, mode.noop)
         };
-        let mut reporter = Reporter { node };
+        let mut reporter = Reporter::new(node);
         let session = Session::memory(node.clock.now());
         let mut engine = Engine::new(machine, session, &mut reporter)
             .with_packages(node.packages())
@@ -162,8 +192,12 @@ impl Order {
             .guarded(&gate)
             .stopping(&stop);
         let result = engine.run(&scope, &manifest);
-        let error = result.err().map(|err| err.to_string());
-        Ok((engine.into_session(), error))
+        let session = engine.into_session();
+        Ok(Applied {
+            session,
+            diff: reporter.diff,
+            error: result.err().map(|err| err.to_string()),
+        })
     }
 
     fn load(&self, node: &Node) -> Result<(Env, Value, Manifest, Option<Fetched>), String> {
@@ -250,15 +284,15 @@ impl Node {
     pub fn ensure(
         &self,
         mut resource: Resource,
-        noop: bool,
+        mode: Mode,
         asker: &Asker,
         permit: &Permit,
-    ) -> Result<TransactionEvent, String> {
+    ) -> Result<(TransactionEvent, String), String> {
         let mut env = self.env(Path::new("/"));
         env.data = self.external_data(&env)?;
         let mode = Mode {
-            noop: noop || self.noop,
-            ..Mode::default()
+            noop: mode.noop || self.noop,
+            ..mode
         };
         let scope = Scope::new(env, mode);
         resolve::resource(
@@ -272,7 +306,7 @@ impl Node {
         if let Some(pretend) = &self.pretend {
             let event = pretend.event(self, &Arc::new(resource), mode.noop);
             self.outbox.event(&event);
-            return Ok(event);
+            return Ok((event, String::new()));
         }
         let runner = SystemRunner::cancellable(permit.cancel.clone());
         let machine = Machine {
@@ -281,7 +315,7 @@ impl Node {
             accounts: Accounts::default(),
         };
         let session = Session::memory(self.clock.now());
-        let mut reporter = Reporter { node: self };
+        let mut reporter = Reporter::new(self);
         let gate = |resource: &Resource, provider: &str, mode: Mode| {
             asker.may_apply(Verb::Ensure, resource, provider, mode.noop)
         };
@@ -299,7 +333,8 @@ impl Node {
         if event.outcome() != Outcome::Stable {
             self.outbox.sync();
         }
-        Ok(event)
+        drop(engine);
+        Ok((event, reporter.diff))
     }
 
     /// Returns the state of a resource, changing nothing.
@@ -327,6 +362,16 @@ impl Node {
 /// Passes what the engine says on to the log, the spool and the counters.
 struct Reporter<'a> {
     node: &'a Node,
+    diff: String,
+}
+
+impl<'a> Reporter<'a> {
+    fn new(node: &'a Node) -> Self {
+        Self {
+            node,
+            diff: String::new(),
+        }
+    }
 }
 
 impl Sink for Reporter<'_> {
@@ -344,8 +389,15 @@ impl Sink for Reporter<'_> {
         self.node.log.line(line);
     }
 
-    fn diff(&mut self, _: &str) {
-        // Nobody watches a diff in a log, and it may show more than an event does.
+    /// Keeps a diff for the answer. Nobody watches one in a log, and it may show more than an
+    /// event does.
+    fn diff(&mut self, text: &str) {
+        let left = MAX_DIFF.saturating_sub(self.diff.len());
+        if text.len() <= left {
+            self.diff.push_str(text);
+        } else if !self.diff.ends_with(CUT) {
+            self.diff.push_str(CUT);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use tokio::time::{Instant, timeout};
 
-use crate::model::envelope::{CALLER, DEADLINE, IDENTITY, NOOP, REQUEST_ID};
+use crate::model::envelope::{CALLER, DEADLINE, DIFF, IDENTITY, NOOP, REQUEST_ID};
 use crate::model::id::EventId;
 use crate::model::node::NodeName;
 use crate::model::text::go_time;
@@ -54,6 +54,8 @@ pub struct Ask {
     pub verb: Verb,
     pub body: Bytes,
     pub noop: bool,
+    /// Nodes also tell what changes in files, or would.
+    pub diff: bool,
     /// How long a node may take to answer.
     pub limit: Duration,
     /// It is work that nodes must not begin after that time: whoever asked is gone by then.
@@ -241,6 +243,7 @@ impl Gatherer {
             verb: Verb::Ping,
             body: Bytes::new(),
             noop: false,
+            diff: false,
             limit: PROBE_LIMIT,
             binding: false,
         };
@@ -262,6 +265,9 @@ impl Gatherer {
         }
         if ask.noop {
             headers.set(NOOP, "true")?;
+        }
+        if ask.diff {
+            headers.set(DIFF, "true")?;
         }
         if ask.binding {
             headers.set(DEADLINE, &go_time(&self.deadline(ask.limit)))?;

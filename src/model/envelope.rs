@@ -10,6 +10,8 @@ use super::text::quote;
 
 pub const REQUEST_ID: &str = "Ccm-Request-Id";
 pub const NOOP: &str = "Ccm-Noop";
+/// Asks for what changes in files, or would, as a diff in the answer.
+pub const DIFF: &str = "Ccm-Diff";
 pub const FILTER: &str = "Ccm-Filter";
 pub const DEADLINE: &str = "Ccm-Deadline";
 pub const CALLER: &str = "Ccm-Caller";
@@ -44,6 +46,8 @@ pub struct Envelope {
     /// Given by the caller, or empty.
     pub request_id: String,
     pub noop: bool,
+    /// The answer shows what changes in files, or would.
+    pub diff: bool,
     pub filter: Filter,
     /// After this nobody waits for the answer, and nothing may begin.
     pub deadline: Option<DateTime<Utc>>,
@@ -62,10 +66,10 @@ impl Envelope {
             value: value.into(),
             reason,
         };
-        let noop = match text(NOOP, MAX_TEXT)? {
-            "" | "false" | "0" => false,
-            "true" | "1" => true,
-            other => return Err(bad(NOOP, other, "expected true or false".into())),
+        let flag = |header| match text(header, MAX_TEXT)? {
+            "" | "false" | "0" => Ok(false),
+            "true" | "1" => Ok(true),
+            other => Err(bad(header, other, "expected true or false".into())),
         };
         let filter = match text(FILTER, MAX_FILTER)? {
             "" => Filter::default(),
@@ -81,7 +85,8 @@ impl Envelope {
         };
         Ok(Self {
             request_id: text(REQUEST_ID, MAX_TEXT)?.into(),
-            noop,
+            noop: flag(NOOP)?,
+            diff: flag(DIFF)?,
             filter,
             deadline,
             caller: text(CALLER, MAX_TEXT)?.into(),

@@ -170,6 +170,9 @@ pub struct Response<T> {
     pub error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<T>,
+    /// What changed in files, or would, for those who asked for it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub diff: String,
 }
 
 /// The answer to an ensure request.
@@ -200,7 +203,14 @@ impl<T> Response<T> {
             protocol,
             error,
             state,
+            diff: String::new(),
         }
+    }
+
+    /// Returns the same answer with a diff.
+    #[must_use]
+    pub fn with_diff(self, diff: String) -> Self {
+        Self { diff, ..self }
     }
 }
 

@@ -198,6 +198,9 @@ pub struct ApplyResponse {
     /// The events of the run that changed or failed something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<TransactionEvent>,
+    /// What changed in files, or would, for those who asked for it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub diff: String,
 }
 
 impl ApplyResponse {
@@ -209,6 +212,7 @@ impl ApplyResponse {
             state: None,
             run: None,
             events: Vec::new(),
+            diff: String::new(),
         }
     }
 

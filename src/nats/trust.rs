@@ -14,7 +14,7 @@ use nkeys::{KeyPair, KeyPairType};
 
 use super::{Headers, NatsError, Subject};
 use crate::model::envelope::{
-    CALLER, DEADLINE, FILTER, NOOP, REQUEST_ID, SIGNATURE, SIGNER, TIMESTAMP,
+    CALLER, DEADLINE, DIFF, FILTER, NOOP, REQUEST_ID, SIGNATURE, SIGNER, TIMESTAMP,
 };
 use crate::model::node::{Assignment, AssignmentSignature, NodeName};
 use crate::model::secret::Secret;
@@ -25,7 +25,7 @@ const VERSION: &str = "ccm.request.v1";
 
 /// The headers that a signature covers, in order. A header that is not there counts as empty, as
 /// it does for whoever reads the envelope.
-const COVERED: [&str; 6] = [REQUEST_ID, TIMESTAMP, CALLER, NOOP, FILTER, DEADLINE];
+const COVERED: [&str; 7] = [REQUEST_ID, TIMESTAMP, CALLER, NOOP, FILTER, DEADLINE, DIFF];
 
 /// The longest header that is covered; longer ones are refused before anything is computed.
 const MAX_HEADER: usize = 16 * 1024;

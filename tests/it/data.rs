@@ -201,6 +201,19 @@ fn the_examples_do_what_they_say() {
         jet.contains("/tmp/ccm-example/shop.conf") && jet.contains("listen 8081"),
         "{jet}"
     );
+    let node = [
+        "--fact",
+        "root=/srv/node",
+        "--fact",
+        "owner=root",
+        "--fact",
+        "group=root",
+    ];
+    let fleet = render("fleet", &[&node[..], &["--fact", "site=fra"]].concat());
+    assert!(
+        fleet.contains("/srv/node/shop.conf") && fleet.contains("listen 8443"),
+        "{fleet}"
+    );
     let nested = env
         .ccm(&["apply", &example("nested"), "--noop", "--json"])
         .json();

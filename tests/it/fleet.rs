@@ -109,6 +109,11 @@ fn a_resource_changes_on_the_chosen_nodes_only() {
         args.extend(flags);
         fleet.ask(&args)
     };
+    let said = ensure(&["--noop", "--diff", "--group", "web"]).ok();
+    assert!(
+        said.starts_with("web1:\n---") && said.contains("\n+hi\nweb2:\n---"),
+        "{said}"
+    );
     let said = ensure(&["--noop", "--group", "web"]).ok();
     assert!(said.contains("would change"), "{said}");
     assert!(said.ends_with("2 nodes: 2 changed\n"), "{said}");

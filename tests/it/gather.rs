@@ -28,6 +28,7 @@ fn ask(verb: Verb, limit: Duration) -> Ask {
         verb,
         body: Bytes::new(),
         noop: false,
+        diff: false,
         limit,
         binding: false,
     }

@@ -31,6 +31,10 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     noop: bool,
 
+    /// Shows what changes in files, or would change; waits for it
+    #[arg(long)]
+    diff: bool,
+
     /// Runs health checks only
     #[arg(long, conflicts_with = "noop")]
     monitor_only: bool,
@@ -53,6 +57,13 @@ pub(in crate::cli) struct Args {
     pace: PaceArgs,
 }
 
+impl Args {
+    /// Only a run that is over knows what it changed.
+    fn waits(&self) -> bool {
+        self.wait || self.diff
+    }
+}
+
 pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
     let selection = args.select.careful_selection(&[])?;
     let mut errand = Errand::of(Verb::Apply, selection, &args.ask);
@@ -60,11 +71,12 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
         .map_err(CliError::failed)?
         .into();
     errand.ask.noop = args.noop;
+    errand.ask.diff = args.diff;
     // A run that nobody waits for may begin whenever its turn comes.
-    errand.ask.binding = args.wait;
-    errand.ask.limit = args.ask.limit(if args.wait { WORK } else { SOON });
+    errand.ask.binding = args.waits();
+    errand.ask.limit = args.ask.limit(if args.waits() { WORK } else { SOON });
     errand.pace = args.pace.pace();
-    errand.show = match args.wait {
+    errand.show = match args.waits() {
         true => Show::Noteworthy,
         false => Show::Lines,
     };
@@ -80,7 +92,7 @@ fn request(args: &Args) -> Result<ApplyRequest, CliError> {
         protocol: APPLY_REQUEST.into(),
         noop: args.noop,
         health_check_only: args.monitor_only,
-        wait: args.wait,
+        wait: args.waits(),
         data,
         ..ApplyRequest::default()
     };

@@ -144,6 +144,7 @@ impl Errand {
                 verb,
                 body: Default::default(),
                 noop: false,
+                diff: false,
                 limit: args.limit(SOON),
                 binding: false,
             },

@@ -31,6 +31,10 @@ pub(in crate::cli) struct Args {
     #[arg(long, global = true)]
     noop: bool,
 
+    /// Shows what changes in files, or would change
+    #[arg(long, global = true)]
+    diff: bool,
+
     /// A JSON or YAML file of properties, over those of the flags; - reads standard input
     #[arg(long, value_name = "FILE", global = true)]
     properties: Option<String>,
@@ -105,6 +109,7 @@ pub(super) fn run(args: Args, place: &Place, console: &Console) -> Result<Verdic
     let mut errand = Errand::of(Verb::Ensure, selection, &args.ask);
     errand.ask.body = request(&resource, more)?.into();
     errand.ask.noop = args.noop;
+    errand.ask.diff = args.diff;
     errand.ask.limit = args.ask.limit(WORK);
     errand.ask.binding = true;
     errand.pace = args.pace.pace();

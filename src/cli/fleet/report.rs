@@ -4,6 +4,8 @@
 //! Standard output holds the answers and nothing else, so that it can be piped on: the bar, and
 //! the summary beside lines of JSON, go to standard error.
 
+use std::collections::BTreeMap;
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -13,6 +15,7 @@ use crate::fleet::answer::Told;
 use crate::fleet::fold::{Answer, Counts, Outcome, fold};
 use crate::fleet::sweep::Ended;
 use crate::model::id::EventId;
+use crate::model::node::NodeName;
 use crate::model::{json, yaml};
 
 /// For whom answers are printed.
@@ -49,6 +52,8 @@ pub(super) struct Reporter {
     show: Show,
     bar: ProgressBar,
     lines: Vec<Answer>,
+    /// What changes in files, and on which nodes it is the same.
+    diffs: BTreeMap<String, Vec<NodeName>>,
     documents: Vec<Value>,
 }
 
@@ -66,6 +71,7 @@ impl Reporter {
             show,
             bar,
             lines: Vec::new(),
+            diffs: BTreeMap::new(),
             documents: Vec::new(),
         }
     }
@@ -73,6 +79,12 @@ impl Reporter {
     /// Takes the answer of one node.
     pub(super) fn hear(&mut self, told: Told, console: &Console) {
         self.bar.inc(1);
+        if self.format == Format::Text
+            && let Some(diff) = told.body.get("diff").and_then(Value::as_str)
+        {
+            let nodes = self.diffs.entry(diff.to_owned()).or_default();
+            nodes.push(told.node.clone());
+        }
         match self.format {
             Format::Json => self.documents.push(document(told)),
             Format::Lines => {
@@ -114,6 +126,9 @@ impl Reporter {
             Format::Lines => eprintln!("{}", closing(summing.ended)),
             Format::Text => {
                 let mut text = String::new();
+                for (diff, nodes) in &self.diffs {
+                    text.push_str(&format!("{}:\n{diff}", several(nodes)));
+                }
                 for folded in fold(self.lines) {
                     text.push_str(&format!("{folded}\n"));
                 }
@@ -122,6 +137,14 @@ impl Reporter {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns nodes as people name them: one by name, many by number.
+fn several(nodes: &[NodeName]) -> String {
+    match nodes {
+        [one] => one.to_string(),
+        many => format!("{} nodes", many.len()),
     }
 }
 

@@ -224,6 +224,7 @@ fn question(verb: Verb, body: Bytes) -> Ask {
         verb,
         body,
         noop: false,
+        diff: false,
         limit: SOON,
         binding: false,
     }

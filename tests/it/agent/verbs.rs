@@ -165,6 +165,28 @@ async fn the_noop_header_changes_nothing_and_says_what_it_would_do() {
 }
 
 #[tokio::test]
+async fn whoever_asks_for_it_is_shown_what_would_change() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    let file = room.path().join("motd");
+    std::fs::write(&file, "old\n").unwrap();
+    let headers = Headers::new()
+        .with(envelope::NOOP, "true")
+        .and_then(|headers| headers.with(envelope::DIFF, "true"))
+        .unwrap();
+    let body = file_request(&file, "new\n");
+    let reply = request(&client, NODE, Verb::Ensure, headers, &body).await;
+    let answer: Value = serde_json::from_slice(&reply.body).unwrap();
+    let diff = answer["diff"].as_str().unwrap();
+    assert!(diff.ends_with("@@ -1 +1 @@\n-old\n+new\n"), "{diff}");
+    let reply = request(&client, NODE, Verb::Ensure, Headers::new(), &body).await;
+    let answer: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(answer.get("diff"), None, "nobody asked");
+}
+
+#[tokio::test]
 async fn a_deadline_that_has_passed_is_answered_and_nothing_is_done() {
     let server = NatsServer::start();
     let client = server.client().await;
