@@ -211,7 +211,7 @@ fn the_examples_do_what_they_say() {
     ];
     let fleet = render("fleet", &[&node[..], &["--fact", "site=fra"]].concat());
     assert!(
-        fleet.contains("/srv/node/shop.conf") && fleet.contains("listen 8443"),
+        fleet.contains("/srv/node/shop.conf") && fleet.contains("port: 8443"),
         "{fleet}"
     );
     let nested = env
