@@ -155,7 +155,10 @@ async fn a_node_of_the_cluster_dies_and_requests_and_events_go_on() {
     let client = cluster.client().await;
     let mut options = ccm::nats::streams::InitOptions::new(subjects());
     options.replicas = Some(3);
-    ccm::nats::streams::init(&client, &options).await.unwrap();
+    agent::eventually("the cluster has made the streams", async || {
+        ccm::nats::streams::init(&client, &options).await.ok()
+    })
+    .await;
     let env = TestEnv::new();
     let _agent = AgentProcess::start(&env, "web1.lab", &cluster.url(), "");
     let file = env.path("a");
