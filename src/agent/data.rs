@@ -2,6 +2,7 @@
 //! day on which its source does not answer.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::hiera::{self, DATA_KEY, HieraError, Source};
@@ -20,6 +21,9 @@ pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The waits between tries, before the last good data has to do.
 const WAITS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(1)];
+
+/// How long data serves single requests.
+const RECENT: Duration = Duration::from_secs(30);
 
 /// Fetches the bytes of a document from wherever it is.
 pub fn fetch(source: &Source, bus: &Bus) -> Result<Vec<u8>, HieraError> {
@@ -70,6 +74,8 @@ pub struct DataKeeper {
     source: Option<Source>,
     /// The last data that was good.
     file: PathBuf,
+    /// The same, and when it was resolved on the monotonic clock.
+    held: Mutex<Option<(Duration, Value)>>,
 }
 
 /// Data, and what there is to say about it.
@@ -82,7 +88,11 @@ pub struct Resolved {
 
 impl DataKeeper {
     pub fn new(source: Option<Source>, file: PathBuf) -> Self {
-        Self { source, file }
+        Self {
+            source,
+            file,
+            held: Mutex::default(),
+        }
     }
 
     /// Returns where the data comes from, if there is such a place.
@@ -101,6 +111,7 @@ impl DataKeeper {
             match resolve_once(source, facts, bus) {
                 Ok(data) => {
                     self.keep(&data)?;
+                    *self.lock() = Some((clock.monotonic(), data.clone()));
                     return Ok(Resolved { data, stale: None });
                 }
                 Err(err) => match waits.next() {
@@ -116,6 +127,23 @@ impl DataKeeper {
             }),
             None => Err(format!("could not resolve external data: {error}")),
         }
+    }
+
+    /// Returns the data for one resource: what a moment ago was fresh is good enough, so that many
+    /// requests do not ask its source as many times.
+    pub fn recent(&self, facts: &Facts, bus: &Bus, clock: &dyn Clock) -> Result<Resolved, String> {
+        let now = clock.monotonic();
+        let held = self.lock().clone();
+        match held {
+            Some((at, data)) if now.saturating_sub(at) < RECENT => {
+                Ok(Resolved { data, stale: None })
+            }
+            _ => self.resolve(facts, bus, clock),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Duration, Value)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keep(&self, data: &Value) -> Result<(), String> {
@@ -144,5 +172,43 @@ fn resolve_once(source: &Source, facts: &Facts, bus: &Bus) -> Result<Value, Stri
         Some(map) if !map.is_empty() => Ok(data),
         // Data that vanished is more likely a mistake than a wish.
         _ => Err(format!("{source} resolves to no data")),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::nats::Settings;
+    use crate::system::FixedClock;
+
+    #[test]
+    fn a_run_asks_for_fresh_data_and_a_single_request_takes_what_is_recent() {
+        let room = tempfile::tempdir().unwrap();
+        let source = room.path().join("data.yaml");
+        let write = |word: &str| {
+            let text = format!("hierarchy: {{order: [default]}}\ndata: {{word: {word}}}\n");
+            std::fs::write(&source, text).unwrap();
+        };
+        write("one");
+        let place = Source::File(source.clone());
+        let keeper = DataKeeper::new(Some(place), room.path().join("kept.json"));
+        let bus = Bus::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
+        let clock = FixedClock::new(DateTime::UNIX_EPOCH);
+        let facts = Facts::default();
+        let word = |resolved: Resolved| resolved.data.get("word").unwrap().to_string();
+        assert_eq!(word(keeper.recent(&facts, &bus, &clock).unwrap()), "one");
+        write("two");
+        assert_eq!(word(keeper.recent(&facts, &bus, &clock).unwrap()), "one");
+        clock.advance(RECENT);
+        assert_eq!(word(keeper.recent(&facts, &bus, &clock).unwrap()), "two");
+        write("three");
+        assert_eq!(word(keeper.resolve(&facts, &bus, &clock).unwrap()), "three");
+        std::fs::remove_file(&source).unwrap();
+        let stale = keeper.resolve(&facts, &bus, &clock).unwrap();
+        assert!(stale.stale.is_some());
+        assert_eq!(word(stale), "three");
     }
 }

@@ -64,6 +64,7 @@ use verbs::Answering;
 
 use crate::engine::{Level, Line};
 use crate::facts::Places;
+use crate::model::Value;
 use crate::model::node::BadName;
 use crate::nats::{Bus, Connection, NatsError, Patience, Settings, Subjects, connect};
 use crate::system::files::{self, FileError};
@@ -362,7 +363,10 @@ fn build(
         beat: config.beat,
         noop: config.noop,
         cfengine_module: config.cfengine_module.clone(),
-        environ,
+        environ: environ
+            .iter()
+            .map(|(key, value)| (key.as_str(), Value::from(value.as_str())))
+            .collect(),
         state_dir: config.state_dir.clone(),
         facts: FactsKeeper::new(
             places,

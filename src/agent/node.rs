@@ -1,6 +1,5 @@
 //! A node: what every part of its agent shares. Who it is, what it knows, what it is doing.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +18,10 @@ use super::simulate::Pretend;
 use super::trust::Gatekeeper;
 use super::trust::audit::Audit;
 use crate::engine::{EventIds, Level, Line};
+use crate::model::Value;
 use crate::model::id::EventId;
 use crate::model::node::{NODE_STATUS, NodeName, NodeStatus, Token};
 use crate::model::run::RunSummary;
-use crate::model::value::Map;
 use crate::nats::Bus;
 use crate::system::{Clock, files};
 use crate::template::Env;
@@ -44,7 +43,8 @@ pub struct Node {
     pub noop: bool,
     /// The package module of a plain `provider: cfengine`.
     pub cfengine_module: Option<String>,
-    pub environ: BTreeMap<String, String>,
+    /// The variables of the process, as templates see them.
+    pub environ: Value,
     pub state_dir: PathBuf,
     pub clock: Arc<dyn Clock>,
     pub facts: FactsKeeper,
@@ -86,15 +86,10 @@ impl Node {
 
     /// Returns what templates see in a run whose relative paths start at `directory`.
     pub fn env(&self, directory: &Path) -> Env {
-        let environ: Map = self
-            .environ
-            .iter()
-            .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-            .collect();
         let bus = self.bus.clone();
         Env {
             facts: self.facts.current(),
-            environ: environ.into(),
+            environ: self.environ.clone(),
             working_dir: directory.to_owned(),
             read_file: Some(Arc::new(|path: &Path| {
                 files::read_to_string(path, MAX_BYTES).map_err(|err| err.to_string())

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::data::Resolved;
+use super::data::{DataKeeper, Resolved};
 use super::desk::Permit;
 use super::node::Node;
 use super::sources::{self, Fetched};
@@ -23,9 +23,10 @@ use crate::model::resource::{Phase, Resource, decode};
 use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::secret::redact_url;
 use crate::model::state::State;
-use crate::nats::Verb;
+use crate::nats::{Bus, Verb};
 use crate::resource::package;
-use crate::system::{Accounts, Digest, SystemRunner, files};
+use crate::system::{Accounts, Clock, Digest, SystemRunner, files};
+use crate::template::env::Facts;
 use crate::template::expr::Cache as Programs;
 use crate::template::{Env, resolve};
 
@@ -76,6 +77,9 @@ impl What {
         }
     }
 }
+
+/// How fresh external data has to be.
+type Resolve = fn(&DataKeeper, &Facts, &Bus, &dyn Clock) -> Result<Resolved, String>;
 
 /// How far a manifest came.
 struct Applied {
@@ -215,7 +219,7 @@ impl Order {
             }
         };
         let mut env = node.env(&directory);
-        let external = node.external_data(&env)?;
+        let external = node.external_data(&env, DataKeeper::resolve)?;
         let external = match self.data.as_map() {
             Some(_) => external.merge_deep(&self.data),
             None => external,
@@ -254,10 +258,10 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 impl Node {
-    /// Returns the external data of a run, or why there is none.
-    fn external_data(&self, env: &Env) -> Result<Value, String> {
+    /// Returns the external data of a run or of one resource, or why there is none.
+    fn external_data(&self, env: &Env, resolve: Resolve) -> Result<Value, String> {
         let began = self.clock.monotonic();
-        let resolved = self.data.resolve(&env.facts, &self.bus, &*self.clock);
+        let resolved = resolve(&self.data, &env.facts, &self.bus, &*self.clock);
         let is_fresh = matches!(&resolved, Ok(Resolved { stale: None, .. }));
         if let Some(source) = self.data.source() {
             let took = self.clock.monotonic().saturating_sub(began);
@@ -289,7 +293,7 @@ impl Node {
         permit: &Permit,
     ) -> Result<(TransactionEvent, String), String> {
         let mut env = self.env(Path::new("/"));
-        env.data = self.external_data(&env)?;
+        env.data = self.external_data(&env, DataKeeper::recent)?;
         let mode = Mode {
             noop: mode.noop || self.noop,
             ..mode
