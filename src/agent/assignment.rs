@@ -66,9 +66,39 @@ impl Assignments {
             && (check == Check::Always || self.followed != Some(wanted.generation))
             && self.node.pause.current().is_none()
         {
-            self.converge(wanted, &asker).await;
+            self.converge(wanted, &asker, Trigger::Assignment).await;
         }
         self.tell().await;
+    }
+
+    /// Runs the health checks of what this node last accepted, and converges anew if they find
+    /// something critical. An assignment that only looks is not there to mend.
+    pub async fn check_health(&mut self) {
+        let Some((assignment, asker)) = self.last_seen() else {
+            return;
+        };
+        let mut critical = Vec::new();
+        for bundle in &assignment.manifests {
+            let mode = Mode {
+                health_check_only: true,
+                ..Mode::default()
+            };
+            let run = self.run(&assignment, &asker, bundle, mode, Trigger::HealthCheck);
+            if let Ok(done) = run.await
+                && done.run.summary.health_check_critical_count > 0
+            {
+                critical.push(bundle.object());
+            }
+        }
+        let may_mend = !assignment.noop && self.node.pause.current().is_none();
+        if may_mend && !critical.is_empty() {
+            for bundle in &critical {
+                self.node.metrics.remediated(bundle);
+            }
+            self.converge(assignment, &asker, Trigger::Remediation)
+                .await;
+            self.tell().await;
+        }
     }
 
     /// Returns the assignment: the one on the bus, or the last one seen while the bus is away.
@@ -121,12 +151,16 @@ impl Assignments {
         Some((assignment, asker))
     }
 
-    async fn converge(&mut self, assignment: Assignment, asker: &Asker) {
+    async fn converge(&mut self, assignment: Assignment, asker: &Asker, trigger: Trigger) {
         let mut worst: Option<RunSummary> = None;
         let mut drift = Vec::new();
         let mut error = String::new();
         for bundle in &assignment.manifests {
-            match self.run(&assignment, asker, bundle).await {
+            let mode = Mode {
+                noop: assignment.noop,
+                ..Mode::default()
+            };
+            match self.run(&assignment, asker, bundle, mode, trigger).await {
                 Ok(Done { run, events, .. }) => {
                     drift.extend(events.iter().filter_map(|it| Drift::of(it, run.noop)));
                     let is_worse = |worst: &RunSummary| rank(&run) > rank(worst);
@@ -165,6 +199,8 @@ impl Assignments {
         assignment: &Assignment,
         asker: &Asker,
         bundle: &BundleRef,
+        mode: Mode,
+        trigger: Trigger,
     ) -> Result<Done, String> {
         let source = format!("obj://{MANIFESTS}/{}", bundle.object());
         let copy = self.copy(&source, bundle).await?;
@@ -174,12 +210,9 @@ impl Assignments {
                 manifest: copy.manifest,
                 shown: source,
             },
-            mode: Mode {
-                noop: assignment.noop,
-                ..Mode::default()
-            },
+            mode,
             data: assignment.data.clone(),
-            trigger: Trigger::Assignment,
+            trigger,
             generation: Some(assignment.generation),
             request_id: String::new(),
             caller: String::new(),

@@ -107,6 +107,7 @@ impl Schedule {
                 }
                 () = sleep_until(checks.unwrap_or(tick)), if checks.is_some() => {
                     self.check_health().await;
+                    self.assignments.check_health().await;
                     checks = self.next_checks();
                 }
                 Some(number) = signals.fresh.recv() => self.apply(number, Trigger::Source).await,

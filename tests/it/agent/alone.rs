@@ -1,6 +1,9 @@
 //! What an agent does by itself: at its start, by the clock, when something is new, and while the
 //! bus is away.
 
+use std::time::Duration;
+
+use ccm::agent::config::Config;
 use ccm::nats::streams::{DESIRED, MANIFESTS, NODES, REPORTED};
 use ccm::nats::{Connection, Verb};
 use serde_json::{Value, json};
@@ -332,7 +335,7 @@ async fn fetch(url: &str) -> Option<String> {
     let url = url.to_owned();
     let get = move || {
         let mut body = Vec::new();
-        let limit = std::time::Duration::from_secs(5);
+        let limit = Duration::from_secs(5);
         let request = ccm::system::http::Request::new(&url, limit, 1 << 20);
         ccm::system::http::get(&request, &ccm::system::SystemClock, &mut body).ok()?;
         String::from_utf8(body).ok()
@@ -361,17 +364,44 @@ async fn a_bundle_on_a_server_is_applied_and_an_agent_without_the_server_keeps_i
     content_becomes(&env, "motd", "from http").await;
 }
 
+/// Returns a manifest of one file whose health is that it is there.
+fn checked_manifest(path: &str) -> String {
+    format!(
+        "ccm:\n  resources:\n    - file:\n        - {path}:\n            ensure: present\n            content: healthy\n            owner: root\n            group: root\n            mode: '0644'\n            health_checks:\n              - command: /bin/sh -c 'test -e {path} || exit 2'\n"
+    )
+}
+
 #[tokio::test]
 async fn a_critical_health_check_is_answered_by_an_apply() {
     let env = TestEnv::new();
     let path = env.at("motd");
-    let text = format!(
-        "ccm:\n  resources:\n    - file:\n        - {path}:\n            ensure: present\n            content: healthy\n            owner: root\n            group: root\n            mode: '0644'\n            health_checks:\n              - command: /bin/sh -c 'test -e {path} || exit 2'\n"
-    );
-    let file = env.write("site.yaml", text);
+    let file = env.write("site.yaml", checked_manifest(&path));
     let lines = format!("manifests: [{file}]\nhealth_check_interval: 1s\n");
     let _agent = AgentProcess::start(&env, "web1.lab", "nats://127.0.0.1:1", &lines);
     content_becomes(&env, "motd", "healthy").await;
     std::fs::remove_file(&path).unwrap();
     content_becomes(&env, "motd", "healthy").await;
+}
+
+#[tokio::test]
+async fn a_critical_health_check_of_an_assignment_is_answered_by_an_apply_and_reported() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let path = env.at("motd");
+    assign(&client, 1, &checked_manifest(&path), false).await;
+    let config = Config {
+        health_check_interval: Some(Duration::from_millis(200)),
+        ..config("web1.lab", &env.path("node"))
+    };
+    let _agent = start(&config, &server).await;
+    reported(&client, 1).await;
+    std::fs::remove_file(&path).unwrap();
+    content_becomes(&env, "motd", "healthy").await;
+    eventually("the mending is reported", async || {
+        let report = document(&client, REPORTED, "default.web1_lab").await?;
+        (report["run"]["trigger"] == "remediation").then_some(())
+    })
+    .await;
 }
