@@ -179,6 +179,7 @@ impl Assignments {
                 ..Mode::default()
             },
             data: assignment.data.clone(),
+            governor: None,
             trigger: Trigger::Assignment,
             generation: Some(assignment.generation),
             request_id: String::new(),

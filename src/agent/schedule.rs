@@ -229,6 +229,7 @@ fn order(node: &Node, what: What, trigger: Trigger, mode: Mode) -> Order {
         what,
         mode,
         data: Value::Null,
+        governor: None,
         trigger,
         generation: None,
         request_id: String::new(),

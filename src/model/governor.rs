@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::document::{DocumentError, Node, from_entries};
 use super::node::Token;
 use super::text::{go_duration, parse_wait, quote};
 
@@ -90,6 +91,20 @@ impl Claim {
             timeout: Timeout::default(),
         }
     }
+
+    /// Reads a claim, which is a mapping and nothing else; null is none.
+    pub fn read(node: &Node) -> Result<Option<Self>, DocumentError> {
+        if node.is_null() {
+            return Ok(None);
+        }
+        let Some(entries) = node.entries() else {
+            let message = format!("expected name and timeout, found a {}", node.kind_name());
+            return Err(DocumentError::new(node.mark, message));
+        };
+        from_entries(entries.iter())
+            .map(Some)
+            .map_err(|err: DocumentError| err.at(node.mark))
+    }
 }
 
 /// How long to wait for a slot: more than nothing, and no longer than a day.
@@ -152,7 +167,8 @@ mod tests {
 
     fn read(text: &str) -> Result<Claim, String> {
         let node = parse(text).unwrap();
-        Claim::deserialize(&node).map_err(|err| err.to_string())
+        let claim = Claim::read(&node).map_err(|err| err.to_string())?;
+        Ok(claim.unwrap())
     }
 
     #[test]
@@ -182,10 +198,16 @@ mod tests {
             ("{timeout: 5m}", "missing field `name`"),
             ("{name: a.b}", "invalid governor name \"a.b\""),
             ("{name: ''}", "invalid governor name \"\""),
-            ("{name: a, timeout: soon}", "invalid governor timeout \"soon\""),
+            (
+                "{name: a, timeout: soon}",
+                "invalid governor timeout \"soon\"",
+            ),
             ("{name: a, timeout: 0s}", "must be more than 0s"),
             ("{name: a, timeout: 2d}", "must be at most 24h0m0s"),
-            ("[a]", "expected"),
+            (
+                "[a]",
+                "line 1 column 1: expected name and timeout, found a sequence",
+            ),
         ] {
             let found = read(text).unwrap_err();
             assert!(found.contains(error), "{text}: {found}");

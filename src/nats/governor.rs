@@ -196,7 +196,13 @@ impl Governor {
     /// Finds out why nobody listens: there is no such governor, or it has no leader just now.
     async fn explain_silence(&self) -> Result<Tried, NatsError> {
         match self.book.info().await {
-            Ok(Some(info)) if info.config.subjects.iter().any(|it| it == self.subject.as_str()) => {
+            Ok(Some(info))
+                if info
+                    .config
+                    .subjects
+                    .iter()
+                    .any(|it| it == self.subject.as_str()) =>
+            {
                 Ok(Tried::Out("it has no leader".into()))
             }
             Ok(_) => Err(self.missing()),
