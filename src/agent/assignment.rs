@@ -212,6 +212,7 @@ impl Assignments {
             },
             mode,
             data: assignment.data.clone(),
+            governor: None,
             trigger,
             generation: Some(assignment.generation),
             request_id: String::new(),

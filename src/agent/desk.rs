@@ -161,10 +161,28 @@ impl Desk {
         }
     }
 
-    /// Cancels a run that takes too long; to be called now and then.
+    /// Notes what the current run waits for before it begins, or that it begins now: only from
+    /// then on its time counts.
+    pub fn wait_for(&self, what: Option<String>) {
+        let now = self.0.clock.now();
+        if let Some((run, _)) = &mut lock(&self.0.state).current {
+            run.waiting_for = what;
+            run.since = now;
+        }
+    }
+
+    /// Reports whether no more jobs are taken.
+    pub fn is_closed(&self) -> bool {
+        lock(&self.0.state).is_closed
+    }
+
+    /// Cancels a run that takes too long; to be called now and then. What it waits for has a limit
+    /// of its own.
     pub fn enforce_time_limit(&self) {
         let state = lock(&self.0.state);
-        if let Some((run, permit)) = &state.current {
+        if let Some((run, permit)) = &state.current
+            && run.waiting_for.is_none()
+        {
             let taken = (self.0.clock.now() - run.since)
                 .to_std()
                 .unwrap_or_default();
@@ -283,6 +301,7 @@ mod tests {
                 trigger: Trigger::Request,
                 since: start(),
                 noop: false,
+                waiting_for: None,
             },
             deadline: None,
             work,
@@ -369,6 +388,23 @@ mod tests {
         drop(hold);
         let reason = ended.recv().unwrap();
         assert_eq!(reason.as_deref(), Some("run took longer than 1m0s"));
+    }
+
+    #[test]
+    fn the_time_of_a_run_counts_from_when_it_need_not_wait_any_more() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (desk, hold, ended) = busy_desk(&clock);
+        desk.wait_for(Some("governor deploys".into()));
+        clock.advance(Duration::from_secs(61));
+        desk.enforce_time_limit();
+        let (current, _) = desk.status();
+        let waiting_for = current.unwrap().waiting_for;
+        assert_eq!(waiting_for.as_deref(), Some("governor deploys"));
+        desk.wait_for(None);
+        clock.advance(Duration::from_secs(59));
+        desk.enforce_time_limit();
+        drop(hold);
+        assert_eq!(ended.recv().unwrap(), None);
     }
 
     #[test]

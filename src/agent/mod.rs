@@ -5,7 +5,7 @@
 //! them apart in order. Read `verbs` for what a node can be asked, `schedule` for when it acts by
 //! itself, `assignment` for what the fleet wants of it, `work` for a run, `desk` for the queue,
 //! `trust` for who may
-//! ask, `spool` and `publisher` for how events reach the bus. Everything keeps going while the bus is
+//! ask, `spool` and `publisher` for how events reach the bus, `herald` for what Choria's tools hear. Everything keeps going while the bus is
 //! away.
 
 pub mod assignment;
@@ -15,6 +15,7 @@ pub mod data;
 pub mod desk;
 pub mod facts;
 pub mod feed;
+pub mod herald;
 pub mod log;
 pub mod metrics;
 pub mod monitor;
@@ -27,6 +28,7 @@ pub mod publisher;
 pub mod schedule;
 pub mod serve;
 pub mod simulate;
+mod slots;
 pub mod sources;
 pub mod spool;
 pub mod trust;
@@ -48,6 +50,7 @@ use data::DataKeeper;
 use desk::Desk;
 use facts::FactsKeeper;
 use feed::{Feed, News};
+use herald::Herald;
 use log::Log;
 use metrics::Metrics;
 use monitor::{Monitor, MonitorError, Probes};
@@ -147,6 +150,7 @@ impl Agent {
         let cache = Cache::open(&config.cache_dir)?;
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
         agent.begin_publishing(spool);
+        agent.begin_telling();
         agent.begin_patrol();
         agent.begin_monitor(config).await?;
         Ok(agent)
@@ -213,6 +217,14 @@ impl Agent {
             self.stop_publishing.subscribe(),
         );
         self.publishing.spawn(publishing);
+    }
+
+    /// Tells Choria's tools what happens, to the very end.
+    fn begin_telling(&mut self) {
+        let stopped = self.stop_publishing.subscribe();
+        let telling = self.node.herald.clone();
+        self.publishing
+            .spawn(telling.tell(self.connection.clone(), stopped));
     }
 
     async fn listen(&mut self, subjects: &Subjects, nudge: &Arc<Notify>) -> Result<(), AgentError> {
@@ -355,6 +367,7 @@ fn build(
         config.identity.token(),
         log.clone(),
     );
+    let herald = Herald::new(&config.choria, &config.identity, clock.clone(), log.clone());
     let node = Node {
         identity: config.identity.clone(),
         collective: config.collective.clone(),
@@ -362,6 +375,8 @@ fn build(
         started: clock.now(),
         beat: config.beat,
         noop: config.noop,
+        governor: config.governor.clone(),
+        choria: config.choria.collective.clone(),
         cfengine_module: config.cfengine_module.clone(),
         environ: environ
             .iter()
@@ -384,6 +399,7 @@ fn build(
         audit: Audit::default(),
         desk,
         outbox,
+        herald,
         bus: Bus::over(connection.clone(), Handle::current()),
         pretend: None,
         metrics,

@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use super::data::{DataKeeper, MAX_BYTES};
 use super::desk::Desk;
 use super::facts::FactsKeeper;
+use super::herald::Herald;
 use super::log::Log;
 use super::metrics::Metrics;
 use super::outbox::Outbox;
@@ -19,6 +20,7 @@ use super::trust::Gatekeeper;
 use super::trust::audit::Audit;
 use crate::engine::{EventIds, Level, Line};
 use crate::model::Value;
+use crate::model::governor::Claim;
 use crate::model::id::EventId;
 use crate::model::node::{NODE_STATUS, NodeName, NodeStatus, Token};
 use crate::model::run::RunSummary;
@@ -41,6 +43,10 @@ pub struct Node {
     pub beat: Duration,
     /// Whatever is asked, nothing is changed.
     pub noop: bool,
+    /// Which slot a run needs, unless it says so itself.
+    pub governor: Option<Claim>,
+    /// The collective whose governors are asked.
+    pub choria: Token,
     /// The package module of a plain `provider: cfengine`.
     pub cfengine_module: Option<String>,
     /// The variables of the process, as templates see them.
@@ -54,6 +60,7 @@ pub struct Node {
     pub audit: Audit,
     pub desk: Desk,
     pub outbox: Outbox,
+    pub herald: Herald,
     pub bus: Bus,
     pub metrics: Metrics,
     pub log: Log,
@@ -125,6 +132,7 @@ impl Node {
     pub fn finish(&self, run: &RunSummary) {
         self.outbox.run(run);
         self.outbox.sync();
+        self.herald.manifest(run);
         self.metrics.run_finished(run, run.summary.total_duration);
         *lock(&self.memory.last_run) = Some(run.clone());
     }

@@ -230,6 +230,7 @@ fn order(node: &Node, what: What, trigger: Trigger, mode: Mode) -> Order {
         what,
         mode,
         data: Value::Null,
+        governor: None,
         trigger,
         generation: None,
         request_id: String::new(),

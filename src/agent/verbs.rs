@@ -204,6 +204,7 @@ impl Answering {
             trigger: Trigger::Request,
             since: self.node.clock.now(),
             noop: envelope.noop,
+            waiting_for: None,
         };
         about.run_id = Some(run.run_id.clone());
         self.allow(question, &about);
@@ -291,6 +292,7 @@ impl Answering {
                 diff: question.envelope.diff,
             },
             data: request.data,
+            governor: request.governor,
             trigger: Trigger::Request,
             generation: None,
             request_id: envelope.request_id.clone(),

@@ -8,16 +8,18 @@ use std::sync::Arc;
 use super::data::{DataKeeper, Resolved};
 use super::desk::Permit;
 use super::node::Node;
+use super::slots::claim_of;
 use super::sources::{self, Fetched};
 use super::trust::Asker;
 use crate::engine::{
-    Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, directory_of, look,
+    Checked, Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, directory_of, look,
     status_line, to_look_at,
 };
 use crate::hiera::Layers;
 use crate::manifest::{self, Input, Manifest};
 use crate::model::Value;
 use crate::model::event::{Outcome, Summary, TransactionEvent};
+use crate::model::governor::Claim;
 use crate::model::request::StatusRequest;
 use crate::model::resource::{Phase, Resource, decode};
 use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunSummary, Trigger};
@@ -47,6 +49,8 @@ pub struct Order {
     pub mode: Mode,
     /// Data that whoever asks insists on.
     pub data: Value,
+    /// The slot that whoever asks insists on.
+    pub governor: Option<Claim>,
     pub trigger: Trigger,
     /// The generation of the assignment that is being followed.
     pub generation: Option<u64>,
@@ -107,6 +111,7 @@ impl Order {
             trigger: self.trigger,
             since: node.clock.now(),
             noop: self.mode.noop,
+            waiting_for: None,
         }
     }
 
@@ -165,8 +170,28 @@ impl Order {
     /// Runs the manifest; an early end comes back beside what was done until then.
     fn apply(&self, node: &Node, permit: &Permit) -> Result<Applied, String> {
         let (env, external, manifest, _kept) = self.load(node)?;
+        let claims = [&manifest.governor, &self.governor, &node.governor].map(Option::as_ref);
+        let slot = match claim_of(self.mode, claims) {
+            Some(claim) => Some(node.take_slot(claim, permit)?),
+            None => None,
+        };
+        let applied = self.run(node, permit, env, external, &manifest);
+        if let Some(slot) = slot {
+            slot.leave();
+        }
+        applied
+    }
+
+    fn run(
+        &self,
+        node: &Node,
+        permit: &Permit,
+        env: Env,
+        external: Value,
+        manifest: &Manifest,
+    ) -> Result<Applied, String> {
         if let Some(pretend) = &node.pretend {
-            let (session, error) = pretend.run(node, &manifest, self.mode, permit);
+            let (session, error) = pretend.run(node, manifest, self.mode, permit);
             let diff = String::new();
             return Ok(Applied {
                 session,
@@ -195,7 +220,7 @@ impl Order {
             .owing(owed)
             .guarded(&gate)
             .stopping(&stop);
-        let result = engine.run(&scope, &manifest);
+        let result = engine.run(&scope, manifest);
         let session = engine.into_session();
         Ok(Applied {
             session,
@@ -391,6 +416,10 @@ impl Sink for Reporter<'_> {
 
     fn line(&mut self, line: &Line) {
         self.node.log.line(line);
+    }
+
+    fn checked(&mut self, checked: &Checked<'_>) {
+        self.node.herald.checked(checked);
     }
 
     /// Keeps a diff for the answer. Nobody watches one in a log, and it may show more than an

@@ -3,13 +3,17 @@
 use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
 use super::output::{Console, Report};
 use super::{CliError, Verdict, data};
+use crate::agent::config::local_identity;
 use crate::agent::sources::{self, Fetched, SourceError};
 use crate::engine::{Engine, Level, Line, Machine, Mode, Scope, Session, Sink as _};
 use crate::hiera::Layers;
 use crate::manifest::{self, Input, Manifest};
 use crate::model::event::TransactionEvent;
+use crate::model::governor::Claim;
+use crate::model::node::Token;
 use crate::model::text::{self, url_scheme};
 use crate::model::{json, yaml};
+use crate::nats::governor::{Governor, Slot};
 use crate::nats::{Bus, NatsError};
 use crate::system::{Accounts, Clock, SystemClock, SystemRunner, files};
 use crate::template::Env;
@@ -63,6 +67,14 @@ pub(super) struct Args {
     /// Exits with 2 when something changed, 4 when it failed, 6 for both
     #[arg(long)]
     detailed_exitcodes: bool,
+
+    /// Does not wait for the slot in a Choria governor that the manifest asks for
+    #[arg(long)]
+    no_governor: bool,
+
+    /// The collective whose governors are asked
+    #[arg(long, env = "CCM_CHORIA_COLLECTIVE", value_name = "NAME", hide = true)]
+    choria_collective: Option<Token>,
 
     #[command(flatten)]
     packages: PackageArgs,
@@ -121,7 +133,39 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         console.print(&format!("{}\n", yaml::print(&document)));
         return Ok(Verdict::default());
     }
-    execute(&args, &scope, &manifest, console)
+    let claim = manifest.governor.as_ref();
+    let claim = claim.filter(|_| !(mode.noop || mode.health_check_only || args.no_governor));
+    let Some(claim) = claim else {
+        return execute(&args, &scope, &manifest, console);
+    };
+    let bus = args.inputs.nats.bus();
+    let slot = enter(&args, claim, &bus, console)?;
+    let verdict = execute(&args, &scope, &manifest, console);
+    if let Err(err) = bus.run(|_| async move { slot.leave().await }) {
+        let text = "Could not leave the slot, its lease will free it";
+        console.line(&Line::new(Level::Warn, text).with("error", err));
+    }
+    verdict
+}
+
+/// Waits for the slot that a manifest asks for.
+fn enter(args: &Args, claim: &Claim, bus: &Bus, console: &mut Console) -> Result<Slot, CliError> {
+    let line = Line::new(Level::Info, "Waiting for a slot").with("governor", &claim.name);
+    console.line(&line);
+    let who = local_identity().map_or_else(|_| "ccm".into(), |identity| identity.to_string());
+    let collective = args.choria_collective.clone();
+    let collective = collective.unwrap_or_else(Token::choria_collective);
+    let claim = claim.clone();
+    bus.run(|connection| async move {
+        let governor = Governor::new(connection, &collective, &claim.name);
+        let limit = claim.timeout.duration();
+        governor.enter(&who, limit, || None).await
+    })
+    .map_err(|err| {
+        CliError::failed(format!(
+            "{err} (--no-governor applies the manifest without a slot)"
+        ))
+    })
 }
 
 /// Brings the manifest here. What is wrong with the source is the caller's; that a server does not

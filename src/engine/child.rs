@@ -51,6 +51,14 @@ impl Engine<'_> {
         if !apply.allow_apply && has_apply(&manifest) {
             return Err(ChildError::Denied.into());
         }
+        if let Some(claim) = &manifest.governor {
+            // A run has one turn, and this one has begun.
+            let line = Line::new(
+                Level::Warn,
+                "The governor of a nested manifest does not count",
+            );
+            self.say(&scope, line.with("governor", &claim.name));
+        }
         self.run(&scope, &manifest).map_err(ChildError::Run)?;
         let counts = self.count(&manifest);
         self.say(parent, closing(&scope, counts.clone()));

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::child::ChildError;
-use super::{Engine, Level, Line, NoEvents, Scope};
+use super::{Checked, Engine, Level, Line, NoEvents, Scope};
 use crate::health::{Note, Outcome, Probes, Report};
 use crate::model::event::{Part, TransactionEvent};
 use crate::model::health::HealthCheck;
@@ -225,7 +225,17 @@ impl Engine<'_> {
 
     fn check_health(&self, scope: &Scope, resource: &Resource, event: &mut TransactionEvent) {
         for check in &resource.common.health_checks {
-            let Report { result, error, .. } = self.probe(scope, resource, check);
+            let clock = self.machine.clock;
+            let (began, since) = (clock.now(), clock.monotonic());
+            let report = self.probe(scope, resource, check);
+            self.sink.borrow_mut().checked(&Checked {
+                resource,
+                check,
+                report: &report,
+                began,
+                took: clock.monotonic().saturating_sub(since),
+            });
+            let Report { result, error, .. } = report;
             if result.status.is_failure() {
                 event.failed = true;
                 let text = format!("health check status \"{}\"", result.status);

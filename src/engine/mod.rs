@@ -15,10 +15,15 @@ pub mod session;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
+use crate::health::Report;
 use crate::model::Resource;
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
+use crate::model::health::HealthCheck;
 use crate::resource::{Host, package, scaffold, service};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
@@ -45,6 +50,20 @@ pub trait Sink {
     /// Takes how far the download of a resource is; its event tells the end. Of interest only to
     /// who watches.
     fn received(&mut self, _resource: &str, _bytes: u64, _of: Option<u64>) {}
+
+    /// Takes what a health check said; the resource's event tells it in short. Of interest only to
+    /// who watches checks.
+    fn checked(&mut self, _checked: &Checked<'_>) {}
+}
+
+/// A health check that has just run.
+#[derive(Clone, Copy)]
+pub struct Checked<'a> {
+    pub resource: &'a Resource,
+    pub check: &'a HealthCheck,
+    pub report: &'a Report,
+    pub began: DateTime<Utc>,
+    pub took: Duration,
 }
 
 /// How a run is meant.

@@ -252,7 +252,10 @@ fn status(body: &Value) -> Result<NodeStatus, String> {
 fn presence(status: &NodeStatus) -> String {
     let doing = match (&status.pause, &status.current_run) {
         (Some(pause), _) => format!("paused: {}", pause.reason),
-        (None, Some(run)) => format!("applying {}", run.source),
+        (None, Some(run)) => match &run.waiting_for {
+            Some(what) => format!("waiting for {what} to apply {}", run.source),
+            None => format!("applying {}", run.source),
+        },
         (None, None) => "idle".into(),
     };
     format!("version {}, {doing}", status.version)

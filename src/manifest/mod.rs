@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::hiera::Layers;
 use crate::model::document::{Mark, parse};
+use crate::model::governor::Claim;
 use crate::model::{Resource, Value};
 use crate::template::Env;
 use crate::template::expr::Cache;
@@ -28,6 +29,8 @@ pub struct Manifest {
     pub pre_message: String,
     pub post_message: String,
     pub data: Value,
+    /// The slot that a run of it needs.
+    pub governor: Option<Claim>,
     pub resources: Vec<Arc<Resource>>,
     /// Where each resource is declared.
     pub marks: Vec<Mark>,
@@ -149,9 +152,13 @@ impl Manifest {
             entry.insert(resource.type_name().to_string(), properties);
             resources.push(serde_json::Value::Object(entry));
         }
-        Ok(json!({
+        let mut document = json!({
             "ccm": { "fail_on_error": self.fail_on_error, "resources": resources },
             "data": self.data,
-        }))
+        });
+        if let (Some(claim), Some(entries)) = (&self.governor, document.as_object_mut()) {
+            entries.insert("governor".into(), serde_json::to_value(claim)?);
+        }
+        Ok(document)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Input, Manifest, Problems};
 use crate::hiera::{self, Annotations, Layers};
 use crate::model::document::{DocumentError, Mark, Node, nearest, parse, unknown_name};
+use crate::model::governor::Claim;
 use crate::model::id::UnknownType;
 use crate::model::resource::decode::{self, Declared};
 use crate::model::resource::{Engine, Phase, Resource};
@@ -15,7 +16,7 @@ use crate::template::expr::Cache;
 use crate::template::{Env, expand, resolve};
 
 /// What a manifest's top level may hold; keys that start with `x-` or `.` are for anchors.
-const TOP_KEYS: [&str; 4] = ["data", "hierarchy", "overrides", "ccm"];
+const TOP_KEYS: [&str; 5] = ["data", "hierarchy", "overrides", "ccm", "governor"];
 
 const CCM_KEYS: [&str; 7] = [
     "engine",
@@ -74,6 +75,7 @@ impl Reader<'_, '_> {
             source: self.problems.source.into(),
             fail_on_error: self.flag(section, "fail_on_error"),
             data: env.data.clone(),
+            governor: self.governor(document),
             warnings: annotations
                 .warnings
                 .iter()
@@ -93,6 +95,18 @@ impl Reader<'_, '_> {
             if !known.contains(&name) && !name.starts_with("x-") && !name.starts_with('.') {
                 let message = unknown_name("key", name, known);
                 self.problems.report(key.mark, None, message);
+            }
+        }
+    }
+
+    /// Returns the slot that the manifest asks for, if it does.
+    fn governor(&mut self, document: &Node) -> Option<Claim> {
+        match Claim::read(document.get("governor")?) {
+            Ok(claim) => claim,
+            Err(err) => {
+                let message = format!("invalid governor: {}", err.message);
+                self.problems.report(err.mark, None, message);
+                None
             }
         }
     }

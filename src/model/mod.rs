@@ -3,9 +3,11 @@
 
 pub mod amount;
 pub mod audit;
+pub mod cloudevent;
 pub mod document;
 pub mod envelope;
 pub mod event;
+pub mod governor;
 pub mod health;
 pub mod id;
 pub mod json;

@@ -75,6 +75,16 @@ impl Token {
         Self("default".into())
     }
 
+    /// Returns Choria's collective of nodes that name none.
+    pub fn choria_collective() -> Self {
+        Self("mcollective".into())
+    }
+
+    /// Returns what this program is called.
+    pub fn program() -> Self {
+        Self("ccm".into())
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Value;
 use super::document::{Node, from_entries, parse_message};
 use super::event::{Summary, TransactionEvent};
+use super::governor::Claim;
 use super::id::EventId;
 use super::node::{NodeName, Token};
 use super::request::RequestError;
@@ -46,6 +47,9 @@ pub struct CurrentRun {
     pub since: DateTime<Utc>,
     #[serde(default)]
     pub noop: bool,
+    /// What it waits for before it begins, as people may see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
 }
 
 /// How a run came out, in one word.
@@ -138,6 +142,9 @@ pub struct ApplyRequest {
     pub health_check_only: bool,
     #[serde(skip_serializing_if = "Value::is_null")]
     pub data: Value,
+    /// Which slot the run needs, unless the manifest says so itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub governor: Option<Claim>,
     /// Answers when the run is over instead of when it is accepted.
     pub wait: bool,
 }
@@ -153,9 +160,13 @@ pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
         .filter(|_| protocol == APPLY_REQUEST)
         .ok_or_else(|| RequestError::Protocol(protocol.into()))?;
     let entries = body.entries().unwrap_or_default();
-    let is_manifest = |key: &Node| key.text().is_some_and(|text| &**text == "manifest");
-    let rest = entries.iter().filter(|(key, _)| !is_manifest(key));
+    let read_apart = ["manifest", "governor"];
+    let is_apart = |key: &Node| key.text().is_some_and(|text| read_apart.contains(&&**text));
+    let rest = entries.iter().filter(|(key, _)| !is_apart(key));
     let mut request: ApplyRequest = from_entries(rest).map_err(RequestError::Document)?;
+    if let Some(claim) = body.get("governor") {
+        request.governor = Claim::read(claim).map_err(RequestError::Document)?;
+    }
     request.manifest = match body.get("manifest") {
         None => String::new(),
         Some(node) if node.is_null() => String::new(),
@@ -266,6 +277,15 @@ mod tests {
         let text = format!("protocol: {APPLY_REQUEST}\nsource: /srv/site\nnoop: true\n");
         let request = parse_apply(&text).unwrap();
         assert_eq!((request.source.as_str(), request.noop), ("/srv/site", true));
+    }
+
+    #[test]
+    fn a_request_may_claim_a_slot() {
+        let rest = r#","source":"/a","governor":{"name":"deploys","timeout":"1m"}"#;
+        let claim = parse(rest).unwrap().governor.unwrap();
+        assert_eq!(claim.name.as_str(), "deploys");
+        let error = parse(r#","source":"/a","governor":{"nam":"deploys"}"#).unwrap_err();
+        assert!(error.contains("did you mean \"name\"?"), "{error}");
     }
 
     #[test]

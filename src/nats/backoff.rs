@@ -30,7 +30,7 @@ fn step(failed: usize) -> Duration {
 }
 
 /// Spreads a step evenly over half to one and a half of itself.
-fn spread(step: Duration, chance: u128) -> Duration {
+pub(super) fn spread(step: Duration, chance: u128) -> Duration {
     // One in 2^32 parts of the step is fine enough.
     let part = u64::try_from(chance & 0xffff_ffff).unwrap_or_default();
     let nanos = (u128::from(part) * step.as_nanos()) >> 32;

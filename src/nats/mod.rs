@@ -5,6 +5,7 @@
 //! - [`subject`]: every subject and key, as types
 //! - [`kv`] and [`object`]: buckets of values and of files, read, written and watched
 //! - [`feed`]: stored events in order, and those to come
+//! - [`governor`]: slots that Choria's governors give out
 //! - [`streams`]: what a fleet keeps on the servers, made once and brought up to date
 //! - [`trust`]: signatures on requests
 //! - [`micro`]: a service that the `nats` command can find, ask and count
@@ -23,6 +24,7 @@ pub mod connection;
 pub mod context;
 pub mod feed;
 mod follow;
+pub mod governor;
 pub mod kv;
 pub mod micro;
 pub mod object;
@@ -88,6 +90,19 @@ pub enum NatsError {
         name: String,
         reason: String,
     },
+    #[error(
+        "governor {governor} does not exist, no stream of its own stores {subject}: make it with \
+         choria governor add {governor} CAPACITY EXPIRE"
+    )]
+    NoGovernor { governor: String, subject: String },
+    #[error("no slot in governor {governor} within {}: {reason}", go_duration(*.limit))]
+    NoSlot {
+        governor: String,
+        limit: Duration,
+        reason: String,
+    },
+    #[error("no longer waiting for a slot in governor {governor}: {reason}")]
+    NotAwaited { governor: String, reason: String },
     #[error("invalid service: {0}")]
     Service(String),
     #[error(transparent)]

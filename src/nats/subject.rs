@@ -4,6 +4,8 @@
 //! without looking at it again. [`Subjects`] knows the layout of one collective; what is said on a
 //! subject it does not know. Keys of buckets follow the same layout.
 
+pub mod choria;
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -5,11 +5,13 @@
 //! - `browser`: the fleet's page in a real Chromium
 //! - `bundle`: what the controller packs, as a node takes it
 //! - `cfengine`: the package module by itself, and driven by the real agent
+//! - `cloudevents`: what Choria's tools hear of an agent, kind by kind
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `fleet`: many nodes asked at once, from the command line
 //! - `gather`: thousands of nodes that answer, stay silent or were not expected
+//! - `governor`: so many runs at once and no more, whoever dies meanwhile
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
 //! - `http`: the client against servers that behave, misbehave and lie
 //! - `nats`: the bus against real servers, and beside another client
@@ -46,12 +48,14 @@ mod archive;
 mod browser;
 mod bundle;
 mod cfengine;
+mod cloudevents;
 mod crash;
 mod data;
 mod exec;
 mod file;
 mod fleet;
 mod gather;
+mod governor;
 mod health;
 mod http;
 mod nats;

@@ -205,6 +205,28 @@ fn what_the_types_refuse_the_schema_refuses_too() {
 }
 
 #[test]
+fn the_governor_of_a_manifest_is_the_same_for_type_and_schema() {
+    let env = TestEnv::new();
+    for (governor, is_valid) in [
+        ("{name: deploys}", true),
+        ("{name: deploys, timeout: 90s}", true),
+        ("null", true),
+        ("{timeout: 90s}", false),
+        ("{name: a.b}", false),
+        ("{name: a, capacity: 2}", false),
+        ("deploys", false),
+    ] {
+        let resources = "ccm: {resources: [{exec: {name: x}}]}";
+        env.write("m.yaml", format!("governor: {governor}\n{resources}\n"));
+        let document: Value = serde_yaml::from_str(&env.read("m.yaml")).unwrap();
+        let faults = faults("manifest", &document);
+        assert_eq!(faults.is_empty(), is_valid, "{governor}: {faults:?}");
+        let outcome = env.ccm(&["apply", "m.yaml", "--render"]);
+        assert_eq!(outcome.code == Some(0), is_valid, "{governor}: {outcome:?}");
+    }
+}
+
+#[test]
 fn the_manifests_in_examples_satisfy_the_schema() {
     let mut seen = 0;
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");

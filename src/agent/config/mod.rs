@@ -7,6 +7,7 @@
 //! Read next: `keys` reads one mapping key by key, `source` and `trust` hold values with rules of
 //! their own, `identity` finds out what this node is called.
 
+mod choria;
 mod identity;
 mod keys;
 mod source;
@@ -21,6 +22,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use choria::Choria;
 pub use identity::local_identity;
 pub use source::ManifestSource;
 pub use trust::{Signer, Trust};
@@ -28,6 +30,7 @@ pub use trust::{Signer, Trust};
 use crate::engine::Level;
 use crate::hiera;
 use crate::model::document::{self, DocumentError};
+use crate::model::governor::Claim;
 use crate::model::node::{NodeName, Token};
 use crate::model::secret::Secret;
 use crate::system::digest::Digest;
@@ -136,6 +139,8 @@ pub struct Config {
     pub run_timeout: Duration,
     /// Whether runs only say what they would do.
     pub noop: bool,
+    /// Which slot a run needs, unless it says so itself.
+    pub governor: Option<Claim>,
     /// The package module of a plain `provider: cfengine`.
     pub cfengine_module: Option<String>,
 
@@ -153,6 +158,7 @@ pub struct Config {
     pub registration_stream: String,
     /// Whose requests count; nothing leaves that to the bus.
     pub trust: Option<Trust>,
+    pub choria: Choria,
 
     pub monitor: Option<Listen>,
     pub log_level: Level,
@@ -193,6 +199,7 @@ impl Config {
             queue: 16,
             run_timeout: Duration::from_secs(60 * 60),
             noop: false,
+            governor: None,
             cfengine_module: None,
             cache_dir: "/etc/choria/ccm/source".into(),
             spool: SpoolConfig {
@@ -206,6 +213,7 @@ impl Config {
             registration: None,
             registration_stream: "REGISTRATION".into(),
             trust: None,
+            choria: Choria::default(),
             monitor: None,
             log_level: Level::Info,
         }
@@ -306,6 +314,7 @@ impl Config {
             keys::at_least(node, Duration::from_secs(1))
         });
         keys.read("noop", &mut self.noop, keys::flag);
+        keys.read("governor", &mut self.governor, Claim::read);
         keys.read("manifests", &mut self.manifests, |node| {
             keys::list(node, keys::parsed)
         });
@@ -351,6 +360,7 @@ impl Config {
         let mut trust = None;
         keys.section("trust", |keys| trust = Some(Trust::read(keys)));
         self.trust = trust;
+        keys.section("choria", |keys| self.choria.read(keys));
     }
 
     fn read_monitor(&mut self, keys: &mut Keys<'_>) {

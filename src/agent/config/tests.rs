@@ -447,6 +447,51 @@ fn a_file_without_end_is_not_read() {
     assert!(error.contains("is larger than 1048576 bytes"), "{error}");
 }
 
+#[test]
+fn choria_s_tools_hear_nothing_unless_the_file_says_so() {
+    let choria = good("").choria;
+    assert!(!choria.events);
+    assert_eq!(choria.component.as_str(), "ccm");
+    assert_eq!(choria.machine, "ccm");
+    assert_eq!(choria.collective.as_str(), "mcollective");
+    assert_eq!(choria.alive_interval, Duration::from_secs(1800));
+    let choria = good("choria: {events: true, component: cfg, alive_interval: 1m}").choria;
+    assert!(choria.events);
+    assert_eq!(choria.component.as_str(), "cfg");
+    assert_eq!(choria.alive_interval, Duration::from_secs(60));
+}
+
+#[test]
+fn a_governor_is_read_with_its_timeout() {
+    let claim = good("governor: {name: deploys, timeout: 1m}")
+        .governor
+        .unwrap();
+    assert_eq!(claim.name.as_str(), "deploys");
+    assert_eq!(claim.timeout.duration(), Duration::from_secs(60));
+    assert_eq!(good("governor:").governor, None);
+}
+
+#[test]
+fn faults_about_choria_name_their_place() {
+    for (text, wanted) in [
+        (
+            "choria: {event: true}",
+            "line 1 column 10: unknown key \"event\", did you mean \"events\"?",
+        ),
+        ("choria: {component: a.b}", "key \"choria.component\""),
+        ("choria: {alive_interval: 1ms}", "must be at least 1s"),
+        (
+            "governor: {nmae: x}",
+            "key \"governor\": unknown property \"nmae\", did you mean \"name\"?",
+        ),
+        ("governor: {name: a b}", "invalid governor name \"a b\""),
+        ("governor: {timeout: 1m}", "missing field `name`"),
+    ] {
+        let found = error(text);
+        assert!(found.contains(wanted), "{text}: {found}");
+    }
+}
+
 const EXAMPLE: &str = include_str!("../../../packaging/agent.yaml");
 
 #[test]

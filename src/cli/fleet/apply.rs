@@ -1,6 +1,7 @@
 //! `ccm fleet apply`: a manifest on many nodes, once. What nodes should stay at is a rollout.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::Place;
 use super::ask::{AskArgs, Errand, PaceArgs, SOON, WORK};
@@ -10,6 +11,7 @@ use crate::cli::environment::read_document;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use crate::model::Value;
+use crate::model::governor::{Claim, GovernorName, Timeout};
 use crate::model::json;
 use crate::model::run::{APPLY_REQUEST, ApplyRequest};
 use crate::model::text::url_scheme;
@@ -47,6 +49,15 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     wait: bool,
 
+    /// Lets a run begin only when it has a slot in this Choria governor, unless the manifest names
+    /// one
+    #[arg(long, value_name = "NAME")]
+    governor: Option<GovernorName>,
+
+    /// How long a run may wait for its slot [default: 5m]
+    #[arg(long, value_name = "DURATION", requires = "governor")]
+    governor_timeout: Option<Timeout>,
+
     #[command(flatten)]
     select: SelectArgs,
 
@@ -62,6 +73,23 @@ impl Args {
     fn waits(&self) -> bool {
         self.wait || self.diff
     }
+
+    /// Returns the slot that every run needs.
+    fn claim(&self) -> Option<Claim> {
+        Some(Claim {
+            name: self.governor.clone()?,
+            timeout: self.governor_timeout.unwrap_or_default(),
+        })
+    }
+
+    /// Returns how long an answer usually takes.
+    fn usual_limit(&self) -> Duration {
+        match (self.waits(), self.claim()) {
+            (false, _) => SOON,
+            (true, None) => WORK,
+            (true, Some(claim)) => WORK + claim.timeout.duration(),
+        }
+    }
 }
 
 pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
@@ -74,7 +102,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
     errand.ask.diff = args.diff;
     // A run that nobody waits for may begin whenever its turn comes.
     errand.ask.binding = args.waits();
-    errand.ask.limit = args.ask.limit(if args.waits() { WORK } else { SOON });
+    errand.ask.limit = args.ask.limit(args.usual_limit());
     errand.pace = args.pace.pace();
     errand.show = match args.waits() {
         true => Show::Noteworthy,
@@ -93,6 +121,7 @@ fn request(args: &Args) -> Result<ApplyRequest, CliError> {
         noop: args.noop,
         health_check_only: args.monitor_only,
         wait: args.waits(),
+        governor: args.claim(),
         data,
         ..ApplyRequest::default()
     };

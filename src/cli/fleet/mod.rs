@@ -95,7 +95,7 @@ enum Command {
     Facts(facts::Args),
     Status(status::Args),
     Ensure(Box<ensure::Args>),
-    Apply(apply::Args),
+    Apply(Box<apply::Args>),
     Events(events::Args),
     Pause(pause::Args),
     Resume(resume::Args),

@@ -1,0 +1,302 @@
+//! What Choria's tools hear of a real agent: each kind of event on its subject, valid by the
+//! standard's schema and right field by field.
+
+use std::collections::BTreeSet;
+
+use ccm::nats::Verb;
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::support::TestEnv;
+use crate::support::agent::{self, AgentProcess, ask, eventually};
+use crate::support::nats::{LIMIT, NatsServer};
+
+const NODE: &str = "web1.lab";
+
+/// A manifest with one health check that measures something, and one that hides what it says.
+const MANIFEST: &str = "ccm:
+  resources:
+    - exec:
+        - /bin/true:
+            health_checks:
+              - {name: load, command: '/bin/echo OK fine | load1=0.5s;1;2', timeout: 5s}
+        - /bin/echo:
+            sensitive: true
+            health_checks:
+              - {name: hidden, command: /bin/echo hunter2}
+";
+
+/// Hears everything that is said to Choria's tools.
+struct Ear(async_nats::Subscriber);
+
+impl Ear {
+    async fn of(server: &NatsServer) -> Self {
+        let client = async_nats::connect(server.url()).await.unwrap();
+        let ear = client.subscribe("choria.>").await.unwrap();
+        client.flush().await.unwrap();
+        Self(ear)
+    }
+
+    /// Returns the next event on a subject, once it is known to be valid; others are passed over.
+    async fn hear(&mut self, subject: &str) -> Value {
+        self.hear_like(subject, |_| true).await
+    }
+
+    async fn hear_like(&mut self, subject: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let listening = async {
+            loop {
+                let message = self.0.next().await.unwrap();
+                let event: Value = serde_json::from_slice(&message.payload).unwrap();
+                assert_valid(&event);
+                assert!(
+                    message.headers.is_none(),
+                    "structured events have no headers"
+                );
+                if message.subject.as_str() == subject && wanted(&event) {
+                    return event;
+                }
+            }
+        };
+        let heard = tokio::time::timeout(LIMIT, listening).await;
+        heard.unwrap_or_else(|_| panic!("nothing on {subject}"))
+    }
+}
+
+/// Fails unless an event is one of CloudEvents 1.0.
+fn assert_valid(event: &Value) {
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/cloudevent.json");
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(schema).unwrap()).unwrap();
+    let validator = jsonschema::options()
+        .should_validate_formats(true)
+        .build(&schema)
+        .unwrap();
+    let faults: Vec<String> = validator
+        .iter_errors(event)
+        .map(|err| err.to_string())
+        .collect();
+    assert!(faults.is_empty(), "{faults:?} in {event:#}");
+}
+
+/// Fails unless the envelope is right for its data.
+fn assert_envelope(event: &Value, source: &str, type_name: &str) {
+    assert_eq!(event["specversion"], "1.0");
+    assert_eq!(event["source"], source);
+    assert_eq!(event["type"], type_name);
+    assert_eq!(event["subject"], NODE);
+    assert_eq!(event["datacontenttype"], "application/json");
+    let data = &event["data"];
+    assert_eq!(data["protocol"], type_name);
+    assert_eq!(data["identity"], NODE);
+    let time = event["time"].as_str().unwrap();
+    let time = chrono::DateTime::parse_from_rfc3339(time).unwrap();
+    assert_eq!(data["timestamp"], time.timestamp());
+}
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(|key| &**key)
+        .collect()
+}
+
+fn assert_lifecycle(event: &Value, news: &str, more: &[&str]) {
+    let type_name = format!("io.choria.lifecycle.v1.{news}");
+    assert_envelope(event, "io.choria.lifecycle", &type_name);
+    let data = &event["data"];
+    assert_eq!(event["id"], data["id"]);
+    assert_eq!(data["component"], "ccm");
+    let common = ["protocol", "id", "identity", "component", "timestamp"];
+    let wanted: BTreeSet<&str> = common.iter().chain(more).copied().collect();
+    assert_eq!(keys(data), wanted);
+    if more.contains(&"version") {
+        assert_eq!(data["version"], env!("CARGO_PKG_VERSION"));
+    }
+}
+
+fn assert_watcher(event: &Value, type_name: &str, machine: &str, name: &str, more: &[&str]) {
+    let protocol = format!("io.choria.machine.watcher.{type_name}.v1.state");
+    assert_envelope(event, "io.choria.machine", &protocol);
+    let data = &event["data"];
+    assert_eq!(data["type"], type_name);
+    assert_eq!(data["machine"], machine);
+    assert_eq!(data["name"], name);
+    assert_eq!(data["version"], env!("CARGO_PKG_VERSION"));
+    assert_ne!(
+        event["id"], data["id"],
+        "the one is the event's, the other the machine's"
+    );
+    let common = [
+        "protocol",
+        "identity",
+        "id",
+        "version",
+        "timestamp",
+        "type",
+        "machine",
+        "name",
+    ];
+    let wanted: BTreeSet<&str> = common.iter().chain(more).copied().collect();
+    assert_eq!(keys(data), wanted);
+}
+
+#[tokio::test]
+async fn an_agent_tells_of_its_life_from_startup_to_shutdown() {
+    let server = NatsServer::start();
+    let mut ear = Ear::of(&server).await;
+    let env = TestEnv::new();
+    let lines = "choria: {events: true, alive_interval: 1s}\n";
+    let agent = AgentProcess::start(&env, NODE, &server.url(), lines);
+    let startup = ear.hear("choria.lifecycle.event.startup.ccm").await;
+    assert_lifecycle(&startup, "startup", &["version"]);
+    let alive = ear.hear("choria.lifecycle.event.alive.ccm").await;
+    assert_lifecycle(&alive, "alive", &["version"]);
+    assert_ne!(startup["id"], alive["id"]);
+    agent.signal("TERM");
+    let shutdown = ear.hear("choria.lifecycle.event.shutdown.ccm").await;
+    assert_lifecycle(&shutdown, "shutdown", &[]);
+    assert_eq!(agent.wait(), Some(0));
+}
+
+#[tokio::test]
+async fn every_run_of_a_manifest_is_told_as_the_state_of_a_watcher() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let mut ear = Ear::of(&server).await;
+    let env = TestEnv::new();
+    let file = env.write("base.yaml", MANIFEST);
+    let lines = format!("choria: {{events: true}}\nmanifests: [{file}]\n");
+    let _agent = AgentProcess::start(&env, NODE, &server.url(), &lines);
+    let subject = "choria.machine.watcher.ccm_manifest.state";
+    let more = ["previous_outcome", "previous_run_time"];
+    let first = ear.hear(subject).await;
+    assert_watcher(&first, "ccm_manifest", "ccm", "base", &more);
+    assert_eq!(first["data"]["previous_outcome"], "changes");
+    assert!(first["data"]["previous_run_time"].as_u64().unwrap() > 0);
+
+    for (manifest, outcome) in [
+        ("ccm: {resources: [{exec: {name: /bin/false}}]}", "error"),
+        (
+            "ccm: {resources: [{exec: {name: /bin/x, creates: /etc}}]}",
+            "stable",
+        ),
+        ("no manifest", "error"),
+    ] {
+        let request = json!({
+            "protocol": "io.choria.ccm.v1.manifest.apply.request",
+            "manifest": manifest,
+            "wait": true,
+        });
+        ask(&client, NODE, Verb::Apply, &request.to_string()).await;
+        let state = ear.hear(subject).await;
+        assert_watcher(&state, "ccm_manifest", "ccm", "inline", &more);
+        assert_eq!(state["data"]["previous_outcome"], outcome, "{manifest}");
+        assert_eq!(state["data"]["id"], first["data"]["id"], "the same agent");
+    }
+}
+
+#[tokio::test]
+async fn every_health_check_is_told_as_scout_expects_it() {
+    let server = NatsServer::start();
+    let mut ear = Ear::of(&server).await;
+    let env = TestEnv::new();
+    let file = env.write("base.yaml", MANIFEST);
+    let lines = format!("choria: {{events: true}}\nmanifests: [{file}]\n");
+    let _agent = AgentProcess::start(&env, NODE, &server.url(), &lines);
+    let subject = "choria.machine.watcher.nagios.state";
+    let more = [
+        "plugin",
+        "status",
+        "status_code",
+        "output",
+        "check_time",
+        "perfdata",
+        "runtime",
+        "history",
+        "annotations",
+    ];
+    let load = ear.hear(subject).await;
+    assert_watcher(&load, "nagios", "load", "load", &more);
+    let data = &load["data"];
+    assert_eq!(data["plugin"], "/bin/echo OK fine | load1=0.5s;1;2");
+    assert_eq!(data["status"], "OK");
+    assert_eq!(data["status_code"], 0);
+    assert_eq!(data["output"], "OK fine | load1=0.5s;1;2");
+    assert!(data["check_time"].as_i64() <= data["timestamp"].as_i64());
+    let perfdata = json!([{"unit": "s", "label": "load1", "value": 0.5}]);
+    assert_eq!(data["perfdata"], perfdata);
+    assert!(data["runtime"].as_f64().unwrap() > 0.0);
+    assert_eq!(data["annotations"], json!({"resource": "exec#/bin/true"}));
+    let history = data["history"].as_array().unwrap();
+    assert_eq!(history.len(), 1);
+    assert_eq!(history[0]["status"], 0);
+    assert_eq!(history[0]["perfdata"], perfdata);
+    let hidden = ear.hear(subject).await;
+    assert_watcher(&hidden, "nagios", "hidden", "hidden", &more);
+    assert!(!hidden.to_string().contains("hunter2"), "{hidden}");
+}
+
+#[tokio::test]
+async fn nothing_is_told_unless_it_is_asked_for() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let mut ear = Ear::of(&server).await;
+    let env = TestEnv::new();
+    let file = env.write("base.yaml", MANIFEST);
+    let lines = format!("manifests: [{file}]\n");
+    let agent = AgentProcess::start(&env, NODE, &server.url(), &lines);
+    eventually("the run is stored", async || {
+        let events = agent::stored_events(&server).await;
+        events
+            .iter()
+            .any(|(subject, _)| subject.contains(".run."))
+            .then_some(())
+    })
+    .await;
+    agent.signal("TERM");
+    assert_eq!(agent.wait(), Some(0));
+    // Said last, so heard first only if nothing was said before.
+    let raw = async_nats::connect(server.url()).await.unwrap();
+    raw.publish("choria.end", "{}".into()).await.unwrap();
+    let first = tokio::time::timeout(LIMIT, ear.0.next()).await.unwrap();
+    assert_eq!(first.unwrap().subject.as_str(), "choria.end");
+}
+
+#[tokio::test]
+async fn what_happened_while_the_bus_was_away_is_told_when_it_is_back() {
+    let mut server = NatsServer::start();
+    let jetstream = server.jetstream().await;
+    let stream = async_nats::jetstream::stream::Config {
+        name: "CHORIA".into(),
+        subjects: vec!["choria.>".into()],
+        ..Default::default()
+    };
+    jetstream.create_stream(stream).await.unwrap();
+    server.stop();
+    let env = TestEnv::new();
+    let file = env.write("base.yaml", MANIFEST);
+    let lines = format!("choria: {{events: true}}\nmanifests: [{file}]\n");
+    let agent = AgentProcess::start(&env, NODE, &server.url(), &lines);
+    eventually("the run is over", async || {
+        agent.log().contains("Session: resources=2").then_some(())
+    })
+    .await;
+    server.resume();
+    for subject in [
+        "choria.lifecycle.event.startup.ccm",
+        "choria.machine.watcher.nagios.state",
+        "choria.machine.watcher.ccm_manifest.state",
+    ] {
+        let event = eventually(subject, async || {
+            let jetstream = server.jetstream().await;
+            let stream = jetstream.get_stream("CHORIA").await.ok()?;
+            let message = stream.get_last_raw_message_by_subject(subject).await.ok()?;
+            Some(serde_json::from_slice::<Value>(&message.payload).unwrap())
+        })
+        .await;
+        assert_valid(&event);
+    }
+}
