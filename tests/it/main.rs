@@ -11,6 +11,7 @@
 //! - `fleet`: many nodes asked at once, from the command line
 //! - `gather`: thousands of nodes that answer, stay silent or were not expected
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
+//! - `hostile`: another user who swaps links in while files are managed
 //! - `http`: the client against servers that behave, misbehave and lie
 //! - `nats`: the bus against real servers, and beside another client
 //! - `nested`: manifests that apply manifests
@@ -53,6 +54,7 @@ mod file;
 mod fleet;
 mod gather;
 mod health;
+mod hostile;
 mod http;
 mod nats;
 mod nested;
