@@ -20,6 +20,7 @@
 //! - `publisher`: events into a real stream, whoever is killed meanwhile
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `rollout`: bundles, rollouts that halt, resume and go back, controllers that die, drift
+//! - `sandbox`: the unit that we ship, on a real systemd
 //! - `schema`: schemas, types and real documents agree
 //! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several calls kept together
@@ -65,6 +66,7 @@ mod package_dnf;
 mod publisher;
 mod regression;
 mod rollout;
+mod sandbox;
 mod scaffold;
 mod schema;
 mod service;

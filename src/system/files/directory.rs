@@ -1,10 +1,12 @@
 //! Making directories.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::way::Lost;
 use super::{
     Attributes, FileError, FileKind, Place, change_attributes, failed, parent_of, set_attributes,
     way,
@@ -48,12 +50,32 @@ pub fn create_directory(path: &Path, attributes: &Attributes) -> Result<(), File
 }
 
 /// Makes a directory, with those it is in, that only we can enter. One that exists is taken as
-/// it is, unless everyone may write to it.
+/// it is, unless it is somebody else's or others may write to it.
 pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
     let handle = way::make(path, 0o700).map_err(|lost| lost.during("mkdir", path))?;
-    let stat = rustix::fs::fstat(&handle).map_err(failed::<Errno>("stat", path))?;
-    if stat.st_mode & 0o002 != 0 {
-        return Err(FileError::NotPrivate(path.to_owned()));
+    check_private(&handle, path)
+}
+
+/// Checks that a directory of our own is nobody else's and that others may not write to it. One
+/// that does not exist is fine.
+pub fn check_private_dir(path: &Path) -> Result<(), FileError> {
+    match way::enter(path) {
+        Ok(handle) => check_private(&handle, path),
+        Err(Lost::Os(Errno::NOENT)) => Ok(()),
+        Err(lost) => Err(lost.during("open", path)),
     }
-    Ok(())
+}
+
+fn check_private(handle: &OwnedFd, path: &Path) -> Result<(), FileError> {
+    let stat = rustix::fs::fstat(handle).map_err(failed::<Errno>("stat", path))?;
+    if !way::is_ours(stat.st_uid) {
+        return Err(FileError::Foreign {
+            path: path.to_owned(),
+            owner: stat.st_uid,
+        });
+    }
+    match stat.st_mode & 0o022 {
+        0 => Ok(()),
+        _ => Err(FileError::NotPrivate(path.to_owned())),
+    }
 }

@@ -37,11 +37,12 @@ mod tests;
 mod tree;
 mod way;
 
-pub use directory::{create_directory, create_private_dir};
+pub use directory::{check_private_dir, create_directory, create_private_dir};
 pub use glob::{BadPattern, Glob, GlobError, expand};
 pub use in_place::{InPlace, sync_directory};
 pub use look::{
-    FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_to_string, sha256,
+    FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_secret, read_to_string,
+    sha256,
 };
 pub use note::{Note, note, set_note};
 pub use private::PrivateDir;
@@ -92,8 +93,12 @@ pub enum FileError {
     TooLarge { path: PathBuf, limit: u64 },
     #[error("{} is not UTF-8 text", .0.display())]
     NotText(PathBuf),
-    #[error("{} is not private: everyone may write to it", .0.display())]
+    #[error("{path} is not private: others may write to it; run chmod go-w {path}", path = .0.display())]
     NotPrivate(PathBuf),
+    #[error("{} is not private: it belongs to user {owner}", path.display())]
+    Foreign { path: PathBuf, owner: u32 },
+    #[error("{path} may be read by others: run chmod 600 {path}", path = .0.display())]
+    Readable(PathBuf),
 }
 
 impl FileError {

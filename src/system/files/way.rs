@@ -82,17 +82,12 @@ fn walk(path: &Path, missing: Option<Mode>) -> Result<OwnedFd, Lost> {
         Err(errno) => return Err(errno.into()),
     }
     let here = rustix::fs::open(".", DIRECTORY, Mode::empty())?;
-    let mut walk = Walk {
-        links: 0,
-        us: rustix::process::geteuid().as_raw(),
-    };
-    walk.go(here, Path::new(""), path, missing)
+    Walk { links: 0 }.go(here, Path::new(""), path, missing)
 }
 
 /// A walk, and what it has met so far.
 struct Walk {
     links: usize,
-    us: u32,
 }
 
 impl Walk {
@@ -151,7 +146,7 @@ impl Walk {
         if self.links > MOST_LINKS {
             return Err(Errno::LOOP.into());
         }
-        let author = self.author(&rustix::fs::fstat(&here)?, &found);
+        let author = author(&rustix::fs::fstat(&here)?, &found);
         let target = if is_of_proc(&link)? {
             // Such a link is a door, and its text only a label.
             rustix::fs::openat(&here, name, DIRECTORY, Mode::empty())?
@@ -172,30 +167,34 @@ impl Walk {
             false => Err(Lost::Astray(shown.to_owned())),
         }
     }
+}
 
-    /// Returns who could have put a link where it is.
-    fn author(&self, directory: &Stat, link: &Stat) -> Author {
-        if !self.is_ours(link.st_uid) {
-            Author::Someone(link.st_uid)
-        } else if !self.is_ours(directory.st_uid) {
-            Author::Someone(directory.st_uid)
-        } else if others_may_move(directory) {
-            Author::Anyone
-        } else {
-            Author::Ours
-        }
-    }
-
-    fn is_ours(&self, uid: u32) -> bool {
-        uid == 0 || uid == self.us
+/// Returns who could have put a link where it is.
+fn author(directory: &Stat, link: &Stat) -> Author {
+    if !is_ours(link.st_uid) {
+        Author::Someone(link.st_uid)
+    } else if !is_ours(directory.st_uid) {
+        Author::Someone(directory.st_uid)
+    } else if others_may_move(directory) {
+        Author::Anyone
+    } else {
+        Author::Ours
     }
 }
 
 /// Tells whether someone else than root and we could have put things into a directory.
 pub(super) fn may_be_planted(directory: &Stat) -> bool {
-    let uid = directory.st_uid;
-    let is_ours = uid == 0 || uid == rustix::process::geteuid().as_raw();
-    !is_ours || directory.st_mode & 0o022 != 0
+    !is_ours(directory.st_uid) || directory.st_mode & 0o022 != 0
+}
+
+/// Tells whether someone else than root and we could put another thing in place of one of ours.
+pub(super) fn may_be_swapped(directory: &Stat) -> bool {
+    !is_ours(directory.st_uid) || others_may_move(directory)
+}
+
+/// Tells whether a user is root or we.
+pub(super) fn is_ours(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// Tells whether others than its owner may move what is not theirs about in a directory.
