@@ -66,13 +66,13 @@ fn the_seed_of_the_context_signs_whichever_way_it_is_kept() {
 #[test]
 fn a_context_without_a_seed_signs_nothing_and_says_so() {
     let env = world(&[("PLAIN", json!({"user": "ann", "password": "hunter2"}))]);
-    let error = sign(&env, "context").error(1);
+    let error = sign(&env, "context").error(2);
     assert!(
         error.contains("context PLAIN holds no seed to sign with"),
         "{error}"
     );
     assert!(!error.contains("hunter2"), "{error}");
-    let error = sign(&env, "context:NONE").error(1);
+    let error = sign(&env, "context:NONE").error(2);
     assert!(error.contains("NONE"), "{error}");
 }
 
@@ -86,11 +86,11 @@ fn a_file_that_others_may_read_is_no_seed_and_no_token() {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(env.path(name), mode).unwrap();
         }
-        let error = sign(&env, "ops.seed").error(1);
+        let error = sign(&env, "ops.seed").error(2);
         assert!(error.contains("run chmod 600 ops.seed"), "{error}");
         let error = env
             .ccm(&["fleet", "serve", "--token-file", "token"])
-            .error(1);
+            .error(2);
         assert!(error.contains("run chmod 600 token"), "{error}");
     }
 }

@@ -202,6 +202,6 @@ fn a_bundle_is_signed_from_the_command_line() {
     let signature: BundleSignature = serde_json::from_str(&text).unwrap();
     let digest = Digest::of(&std::fs::read(env.path("site.tgz")).unwrap());
     assert_eq!(signature.digest, digest.to_string());
-    let error = env.ccm(&[&sign[..], &["/srv/site.tgz"]].concat()).error(1);
+    let error = env.ccm(&[&sign[..], &["/srv/site.tgz"]].concat()).error(2);
     assert!(error.contains("is a path"), "{error}");
 }
