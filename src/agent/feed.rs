@@ -280,7 +280,7 @@ impl Feed {
         };
         let content = get_object(connection, bucket, key, SIZE_LIMIT).await?;
         fits(signature.as_ref(), &Digest::of(&content))?;
-        Ok(keep(&self.cache, source, content, signature).await?)
+        keep(&self.cache, source, content, signature).await
     }
 
     /// Asks a server for a bundle that is newer than the copy. Returns whether there was one.
