@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::sources::{self, SourceError};
 use crate::model::json;
 use crate::model::secret::redact_url;
+use crate::model::signature::BundleSignature;
 use crate::system::Digest;
 use crate::system::files::{self, Durability, FileError};
 use crate::system::http::Validators;
@@ -40,6 +41,8 @@ pub struct Copy {
     pub digest: String,
     /// By what the server knows it again.
     pub validators: Validators,
+    /// Who stands for it, where that is asked.
+    pub signature: Option<BundleSignature>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -52,6 +55,8 @@ struct Record {
     etag: Option<String>,
     #[serde(default)]
     last_modified: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signature: Option<BundleSignature>,
 }
 
 impl Cache {
@@ -78,6 +83,7 @@ impl Cache {
                 etag: record.etag,
                 last_modified: record.last_modified,
             },
+            signature: record.signature,
         })
     }
 
@@ -88,6 +94,7 @@ impl Cache {
         bundle: &Path,
         digest: &Digest,
         validators: Validators,
+        signature: Option<BundleSignature>,
     ) -> Result<Copy, SourceError> {
         let directory = self.directory(source);
         files::create_private_dir(&directory)?;
@@ -108,6 +115,7 @@ impl Cache {
             manifest: relative.to_owned(),
             etag: validators.etag.clone(),
             last_modified: validators.last_modified.clone(),
+            signature: signature.clone(),
         };
         let text = json::pretty(&record).map_err(SourceError::Record)?;
         files::write_private(
@@ -123,6 +131,7 @@ impl Cache {
             manifest,
             digest,
             validators,
+            signature,
         })
     }
 
@@ -194,7 +203,7 @@ mod tests {
             last_modified: None,
         };
         let kept = cache
-            .keep("https://u:old@h/site.tgz", &file, &digest, known)
+            .keep("https://u:old@h/site.tgz", &file, &digest, known, None)
             .unwrap();
         let again = Cache::open(&room.path().join("cache")).unwrap();
         assert_eq!(again.copy("https://u:new@h/site.tgz"), Some(kept.clone()));
@@ -209,7 +218,7 @@ mod tests {
         let mut kept = Vec::new();
         for text in ["a: 1\n", "a: 2\n", "a: 3\n"] {
             let (file, digest) = bundle(room.path(), text);
-            let copy = cache.keep("obj://b/k", &file, &digest, Validators::default());
+            let copy = cache.keep("obj://b/k", &file, &digest, Validators::default(), None);
             kept.push(copy.unwrap().manifest);
         }
         let there: Vec<bool> = kept.iter().map(|path| path.exists()).collect();
@@ -222,11 +231,11 @@ mod tests {
         let cache = Cache::open(&room.path().join("cache")).unwrap();
         let (file, digest) = bundle(room.path(), "a: 1\n");
         let kept = cache
-            .keep("obj://b/a/k", &file, &digest, Validators::default())
+            .keep("obj://b/a/k", &file, &digest, Validators::default(), None)
             .unwrap();
         std::fs::write(&file, "no archive").unwrap();
         let digest = Digest::of(b"no archive");
-        let broken = cache.keep("obj://b/a/k", &file, &digest, Validators::default());
+        let broken = cache.keep("obj://b/a/k", &file, &digest, Validators::default(), None);
         assert!(broken.is_err());
         assert_eq!(cache.copy("obj://b/a/k"), Some(kept));
     }

@@ -2,24 +2,28 @@
 //!
 //! A path is read at each run. Bundles on servers and in object stores are followed by a task of
 //! their own, which keeps a copy on disk and says when it is a new one. A bundle that was taken
-//! away is left alone until it is back.
+//! away is left alone until it is back. Where the agent's file says so, a bundle counts only with a
+//! signature beside it; one without leaves the last good copy in place.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use super::cache::{Cache, Copy};
 use super::config::ManifestSource;
 use super::node::Node;
 use super::sources::{SIZE_LIMIT, SourceError, TIME_LIMIT};
+use super::trust::{Asker, Unvouched, audit};
 use super::work::What;
 use crate::engine::Level;
 use crate::model::secret::Secret;
+use crate::model::signature::{BundleSignature, beside};
 use crate::nats::object::Change;
-use crate::nats::{Connection, backoff};
+use crate::nats::{Connection, NatsError, Verb, backoff};
 use crate::system::files::{self, Attributes, Durability};
 use crate::system::http::{self, Reply, Request, Validators};
 use crate::system::{Digest, HttpError, SystemClock};
@@ -29,6 +33,9 @@ const POLL: Duration = Duration::from_secs(30);
 
 /// How often an object that a watch announced is tried for.
 const MOST_TRIES: usize = 10;
+
+/// No signature is larger.
+const SIGNATURE_LIMIT: u64 = 16 * 1024;
 
 /// Says that one of several feeds has something new.
 pub struct News {
@@ -49,6 +56,8 @@ pub struct Feed {
     cache: Cache,
     /// Nobody has the bundle any more.
     is_gone: AtomicBool,
+    /// Why the bundle was last refused, so that the audit hears of it once.
+    refused: Mutex<Option<Unvouched>>,
 }
 
 impl fmt::Display for Feed {
@@ -63,27 +72,62 @@ impl Feed {
             source,
             cache,
             is_gone: AtomicBool::new(false),
+            refused: Mutex::default(),
         }
     }
 
-    /// Returns what to apply, once there is something.
-    pub fn what(&self) -> Option<What> {
+    /// Returns what to apply and who stands for it, once there is something.
+    pub fn what(&self, node: &Node) -> Option<(What, Asker)> {
         if self.is_gone.load(Ordering::Relaxed) {
             return None;
         }
         match &self.source {
-            ManifestSource::Path(path) => Some(What::Source(path.to_string_lossy().into_owned())),
-            ManifestSource::Http(url) => self.copy(url.reveal()),
-            ManifestSource::Object { .. } => self.copy(&self.to_string()),
+            ManifestSource::Path(path) => {
+                let path = path.to_string_lossy().into_owned();
+                Some((What::Source(path), Asker::default()))
+            }
+            ManifestSource::Http(url) => self.copy(url.reveal(), node),
+            ManifestSource::Object { .. } => self.copy(&self.to_string(), node),
         }
     }
 
-    fn copy(&self, source: &str) -> Option<What> {
+    /// Returns the copy of a source. Who stands for it is asked each time: it may be from before
+    /// signatures were wanted, or its signer no longer be trusted.
+    fn copy(&self, source: &str, node: &Node) -> Option<(What, Asker)> {
         let copy = self.cache.copy(source)?;
-        Some(What::Copy {
+        let asker = match node.gatekeeper.wants_signed_sources() {
+            false => Asker::default(),
+            true => match self.vouched(copy.signature.as_ref(), &copy.digest, node) {
+                Ok(asker) => asker,
+                Err(refusal) => {
+                    self.refuse(node, refusal);
+                    return None;
+                }
+            },
+        };
+        let what = What::Copy {
             manifest: copy.manifest,
             shown: self.to_string(),
-        })
+        };
+        Some((what, asker))
+    }
+
+    /// Returns who stands for a bundle of this digest.
+    fn vouched(
+        &self,
+        signature: Option<&BundleSignature>,
+        digest: &str,
+        node: &Node,
+    ) -> Result<Asker, Unvouched> {
+        let source_name = self.to_string();
+        let Some(signature) = signature else {
+            return Err(Unvouched::Unsigned { source_name });
+        };
+        let asker = node.gatekeeper.vouch(signature, &source_name)?;
+        match signature.digest == digest {
+            true => Ok(asker),
+            false => Err(Unvouched::Digest),
+        }
     }
 
     /// Follows the source until told to stop, and tells whenever there is a new copy.
@@ -110,22 +154,31 @@ impl Feed {
         }
     }
 
-    async fn poll(&self, url: &Secret, node: &Node, news: &News) {
+    async fn poll(self: &Arc<Self>, url: &Secret, node: &Arc<Node>, news: &News) {
         let mut failed = 0;
         loop {
-            let (cache, asked) = (self.cache.clone(), url.clone());
-            let fetched = tokio::task::spawn_blocking(move || fetch_http(&cache, asked.reveal()));
-            match fetched.await.map_err(|err| err.to_string()) {
+            let (feed, worker, asked) = (self.clone(), node.clone(), url.clone());
+            let fetch = move || feed.fetch_http(asked.reveal(), &worker);
+            match tokio::task::spawn_blocking(fetch).await {
                 Ok(Ok(is_new)) => {
                     failed = 0;
-                    node.metrics.manifest_fetched(&self.to_string());
+                    self.received(node);
                     if is_new {
                         news.tell().await;
                     }
                     tokio::time::sleep(POLL).await;
                 }
-                Ok(Err(reason)) | Err(reason) => {
+                Ok(Err(Problem::Refused(refusal))) => {
+                    self.refuse(node, refusal);
+                    tokio::time::sleep(POLL).await;
+                }
+                Ok(Err(Problem::Fetch(reason))) => {
                     self.complain(node, &reason);
+                    tokio::time::sleep(backoff::delay(failed)).await;
+                    failed += 1;
+                }
+                Err(err) => {
+                    self.complain(node, &err.to_string());
                     tokio::time::sleep(backoff::delay(failed)).await;
                     failed += 1;
                 }
@@ -145,6 +198,8 @@ impl Feed {
             Ok(watch) => watch,
             Err(err) => return self.complain(node, &err.to_string()),
         };
+        let wants_signature = node.gatekeeper.wants_signed_sources();
+        let signature = beside(key);
         let mut was_seen = false;
         while let Some(change) = watch.next().await {
             match change {
@@ -154,8 +209,12 @@ impl Feed {
                     self.is_gone.store(false, Ordering::Relaxed);
                     self.fetch(bucket, key, node, connection, news).await;
                 }
+                // Whichever of the two comes last completes the pair.
+                Change::Put(info) if wants_signature && was_seen && info.name == signature => {
+                    self.fetch(bucket, key, node, connection, news).await;
+                }
                 Change::Removed { name } if name == key => self.lose(node),
-                Change::Current if !was_seen && self.what().is_some() => self.lose(node),
+                Change::Current if !was_seen && self.has_copy() => self.lose(node),
                 _ => {}
             }
         }
@@ -170,25 +229,146 @@ impl Feed {
         connection: &Connection,
         news: &News,
     ) {
-        let before = self.cache.copy(&self.to_string()).map(|copy| copy.digest);
+        let before = self.cache.copy(&self.to_string());
         let mut failed = 0;
         loop {
-            match fetch_object(&self.cache, connection, bucket, key).await {
+            match self.fetch_object(bucket, key, node, connection).await {
                 Ok(copy) => {
-                    node.metrics.manifest_fetched(&self.to_string());
-                    if before.as_ref() != Some(&copy.digest) {
+                    self.received(node);
+                    // One that was here and not believed is news, too.
+                    let is_known = |before: &Copy| {
+                        before.digest == copy.digest && before.signature == copy.signature
+                    };
+                    if !before.as_ref().is_some_and(is_known) {
                         news.tell().await;
                     }
                     return;
                 }
+                // Either of the two will be put again, and the watch will tell.
+                Err(Problem::Refused(refusal)) => return self.refuse(node, refusal),
                 // Gone again; the watch will tell.
-                Err(reason) if failed >= MOST_TRIES => return self.complain(node, &reason),
-                Err(reason) => {
+                Err(Problem::Fetch(reason)) if failed >= MOST_TRIES => {
+                    return self.complain(node, &reason);
+                }
+                Err(Problem::Fetch(reason)) => {
                     self.complain(node, &reason);
                     tokio::time::sleep(backoff::delay(failed)).await;
                     failed += 1;
                 }
             }
+        }
+    }
+
+    async fn fetch_object(
+        &self,
+        bucket: &str,
+        key: &str,
+        node: &Node,
+        connection: &Connection,
+    ) -> Result<Copy, Problem> {
+        let source = self.to_string();
+        let signature = match node.gatekeeper.wants_signed_sources() {
+            false => None,
+            true => {
+                let found = get_object(connection, bucket, &beside(key), SIGNATURE_LIMIT).await;
+                let text = match found {
+                    Err(NatsError::NoObject { .. }) => None,
+                    found => Some(found?),
+                };
+                Some(self.believe(text.as_deref(), self.cache.copy(&source).as_ref(), node)?)
+            }
+        };
+        let content = get_object(connection, bucket, key, SIZE_LIMIT).await?;
+        fits(signature.as_ref(), &Digest::of(&content))?;
+        keep(&self.cache, source, content, signature).await
+    }
+
+    /// Asks a server for a bundle that is newer than the copy. Returns whether there was one.
+    fn fetch_http(&self, url: &str, node: &Node) -> Result<bool, Problem> {
+        let before = self.cache.copy(url);
+        let signature = match node.gatekeeper.wants_signed_sources() {
+            false => None,
+            true => {
+                let text = get_signature(url)?;
+                Some(self.believe(text.as_deref(), before.as_ref(), node)?)
+            }
+        };
+        let download = self.cache.download()?;
+        let file = download.path().join("bundle");
+        let mut request = Request::new(url, TIME_LIMIT, SIZE_LIMIT);
+        if let Some(copy) = &before
+            && copy.signature == signature
+        {
+            request.known.clone_from(&copy.validators);
+        }
+        let mut reply = None;
+        files::store_with(
+            &file,
+            &Attributes::default(),
+            Durability::Cached,
+            |mut file| {
+                reply = Some(http::get(&request, &SystemClock, &mut file)?);
+                Ok::<_, Problem>(())
+            },
+        )?;
+        match reply {
+            Some(Reply::Complete(received)) => {
+                fits(signature.as_ref(), &received.digest)?;
+                let (digest, validators) = (&received.digest, received.validators);
+                let copy = self.cache.keep(url, &file, digest, validators, signature)?;
+                Ok(before.is_none_or(|before| {
+                    before.digest != copy.digest || before.signature != copy.signature
+                }))
+            }
+            Some(Reply::NotModified) | None => Ok(false),
+        }
+    }
+
+    /// Returns the signature that a text is, if it stands for this source and is not older than
+    /// the one before.
+    fn believe(
+        &self,
+        text: Option<&[u8]>,
+        before: Option<&Copy>,
+        node: &Node,
+    ) -> Result<BundleSignature, Unvouched> {
+        let source_name = self.to_string();
+        let Some(text) = text else {
+            return Err(Unvouched::Unsigned { source_name });
+        };
+        let signature: BundleSignature =
+            serde_json::from_slice(text).map_err(|_| Unvouched::Unreadable)?;
+        node.gatekeeper.vouch(&signature, &source_name)?;
+        let accepted = before.and_then(|copy| copy.signature.as_ref());
+        match accepted {
+            Some(accepted) if signature.signed < accepted.signed => Err(Unvouched::Older),
+            _ => Ok(signature),
+        }
+    }
+
+    fn has_copy(&self) -> bool {
+        !self.is_gone.load(Ordering::Relaxed) && self.cache.copy(&self.to_string()).is_some()
+    }
+
+    fn received(&self, node: &Node) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        node.metrics.manifest_fetched(&self.to_string());
+    }
+
+    /// Tells that a bundle is not applied, and why: in the log each time, in the audit once.
+    fn refuse(&self, node: &Node, refusal: Unvouched) {
+        let (shown, reason) = (self.to_string(), refusal.to_string());
+        node.metrics.manifest_fetch_failed(&shown);
+        let fields = [("manifest", shown.clone()), ("error", reason.clone())];
+        node.say(Level::Error, "Not applying a manifest", &fields);
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.replace(refusal.clone()) != Some(refusal) {
+            drop(refused);
+            let request = audit::Request {
+                about: &shown,
+                ..audit::Request::default()
+            };
+            node.audit.denied(node, Verb::Apply, &request, &reason);
         }
     }
 
@@ -208,44 +388,59 @@ impl Feed {
     }
 }
 
-/// Asks a server for a bundle that is newer than the copy. Returns whether there was one.
-fn fetch_http(cache: &Cache, url: &str) -> Result<bool, String> {
-    let before = cache.copy(url);
-    let download = cache.download().map_err(|err| err.to_string())?;
-    let file = download.path().join("bundle");
-    let mut request = Request::new(url, TIME_LIMIT, SIZE_LIMIT);
-    if let Some(copy) = &before {
-        request.known.clone_from(&copy.validators);
-    }
-    let mut reply = None;
-    files::store_with(
-        &file,
-        &Attributes::default(),
-        Durability::Cached,
-        |mut file| {
-            reply = Some(http::get(&request, &SystemClock, &mut file)?);
-            Ok::<_, FetchError>(())
-        },
-    )
-    .map_err(|err| err.to_string())?;
-    match reply {
-        Some(Reply::Complete(received)) => {
-            let copy = cache
-                .keep(url, &file, &received.digest, received.validators)
-                .map_err(|err| err.to_string())?;
-            Ok(before.is_none_or(|before| before.digest != copy.digest))
-        }
-        Some(Reply::NotModified) | None => Ok(false),
+/// Why there is no new copy of a bundle.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error("{0}")]
+    Fetch(String),
+    #[error(transparent)]
+    Refused(#[from] Unvouched),
+}
+
+impl From<HttpError> for Problem {
+    fn from(error: HttpError) -> Self {
+        Self::Fetch(error.to_string())
     }
 }
 
-/// Why a download did not reach the disk.
-#[derive(Debug, thiserror::Error)]
-enum FetchError {
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    #[error(transparent)]
-    File(#[from] files::FileError),
+impl From<files::FileError> for Problem {
+    fn from(error: files::FileError) -> Self {
+        Self::Fetch(error.to_string())
+    }
+}
+
+impl From<SourceError> for Problem {
+    fn from(error: SourceError) -> Self {
+        Self::Fetch(error.to_string())
+    }
+}
+
+impl From<NatsError> for Problem {
+    fn from(error: NatsError) -> Self {
+        Self::Fetch(error.to_string())
+    }
+}
+
+/// Checks that a bundle is the one that was signed, where one was.
+fn fits(signature: Option<&BundleSignature>, digest: &Digest) -> Result<(), Unvouched> {
+    match signature {
+        Some(signature) if signature.digest != digest.to_string() => Err(Unvouched::Digest),
+        _ => Ok(()),
+    }
+}
+
+/// Asks a server for the signature of a bundle; nothing if there is none.
+fn get_signature(url: &str) -> Result<Option<Vec<u8>>, HttpError> {
+    let url = beside(url);
+    let request = Request::new(&url, TIME_LIMIT, SIGNATURE_LIMIT);
+    let mut text = Vec::new();
+    match http::get(&request, &SystemClock, &mut text) {
+        Ok(_) => Ok(Some(text)),
+        Err(HttpError::Status {
+            code: 404 | 410, ..
+        }) => Ok(None),
+        Err(err) => Err(err),
+    }
 }
 
 /// Brings an object into the cache and returns its copy.
@@ -255,23 +450,37 @@ pub(super) async fn fetch_object(
     bucket: &str,
     name: &str,
 ) -> Result<Copy, String> {
-    let store = connection
-        .objects(bucket)
-        .await
-        .map_err(|err| err.to_string())?;
-    let content = store
-        .get(name, SIZE_LIMIT)
-        .await
-        .map_err(|err| err.to_string())?;
-    let (cache, source) = (cache.clone(), format!("obj://{bucket}/{name}"));
+    let content = get_object(connection, bucket, name, SIZE_LIMIT).await;
+    let content = content.map_err(|err| err.to_string())?;
+    let kept = keep(cache, format!("obj://{bucket}/{name}"), content, None).await;
+    kept.map_err(|err| err.to_string())
+}
+
+async fn get_object(
+    connection: &Connection,
+    bucket: &str,
+    name: &str,
+    limit: u64,
+) -> Result<Bytes, NatsError> {
+    connection.objects(bucket).await?.get(name, limit).await
+}
+
+async fn keep(
+    cache: &Cache,
+    source: String,
+    content: Bytes,
+    signature: Option<BundleSignature>,
+) -> Result<Copy, Problem> {
+    let cache = cache.clone();
     let keep = move || -> Result<Copy, SourceError> {
         let download = cache.download()?;
         let file = download.path().join("bundle");
         files::write_private(&file, &content, Durability::Cached)?;
-        cache.keep(&source, &file, &Digest::of(&content), Validators::default())
+        let (digest, validators) = (Digest::of(&content), Validators::default());
+        cache.keep(&source, &file, &digest, validators, signature)
     };
     match tokio::task::spawn_blocking(keep).await {
-        Ok(kept) => kept.map_err(|err| err.to_string()),
-        Err(err) => Err(err.to_string()),
+        Ok(kept) => Ok(kept?),
+        Err(err) => Err(Problem::Fetch(err.to_string())),
     }
 }

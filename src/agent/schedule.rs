@@ -161,7 +161,7 @@ impl Schedule {
             );
             return;
         }
-        let Some(what) = turn.feed.what() else {
+        let Some(what) = turn.feed.what(&self.node) else {
             return;
         };
         turn.applied = Some(now);
@@ -175,7 +175,7 @@ impl Schedule {
     async fn check_health(&self) {
         let mut critical = Vec::new();
         for turn in &self.feeds {
-            let Some(what) = turn.feed.what() else {
+            let Some(what) = turn.feed.what(&self.node) else {
                 continue;
             };
             let mode = Mode {
@@ -193,7 +193,7 @@ impl Schedule {
             if self.is_paused() {
                 return;
             }
-            self.node.metrics.remediated(&what.shown());
+            self.node.metrics.remediated(&what.0.shown());
             let trigger = Trigger::Remediation;
             self.perform(order(&self.node, what, trigger, Mode::default()))
                 .await;
@@ -224,7 +224,7 @@ impl Schedule {
     }
 }
 
-fn order(node: &Node, what: What, trigger: Trigger, mode: Mode) -> Order {
+fn order(node: &Node, (what, asker): (What, Asker), trigger: Trigger, mode: Mode) -> Order {
     Order {
         run_id: node.next_id(),
         what,
@@ -235,7 +235,7 @@ fn order(node: &Node, what: What, trigger: Trigger, mode: Mode) -> Order {
         generation: None,
         request_id: String::new(),
         caller: String::new(),
-        asker: Asker::default(),
+        asker,
     }
 }
 

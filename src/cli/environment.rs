@@ -55,6 +55,19 @@ impl NatsArgs {
         self.settings_over(None, None)
     }
 
+    /// Returns those of a named context, or of the one in use.
+    pub(super) fn settings_of(&self, context: Option<&str>) -> Result<Settings, ContextError> {
+        let Some(name) = context else {
+            return self.settings();
+        };
+        let other = Self {
+            server: None,
+            context: Some(name.into()),
+            ..self.clone()
+        };
+        other.settings()
+    }
+
     /// Returns the same, where a file names servers and a context too.
     pub(super) fn settings_over(
         &self,

@@ -1,27 +1,31 @@
 //! Signing from the command line: whose seed, and where it is kept.
 //!
-//! A seed is a secret: it comes from a file that is ours alone, or from the environment, and is
-//! never shown. What a signature covers is `nats::trust`.
+//! A seed is a secret: it comes from a file that is ours alone, from the environment, or from the
+//! NATS context that is in use, and is never shown. What a signature covers is `nats::trust`.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::CliError;
+use super::environment::NatsArgs;
 use crate::nats::trust::Signer;
 use crate::system::files;
 
 /// No file that holds a seed is longer; credentials files hold a token beside it.
 const MAX_BYTES: u64 = 64 * 1024;
 
+/// What stands for the seed of a context.
+const CONTEXT: &str = "context";
+
 /// Who signs what is sent.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct SigningArgs {
-    /// Signs requests: a file that holds an nkey seed, or the seed itself
+    /// Signs requests: a file that holds an nkey seed, the seed itself, or `context` for the seed of
+    /// the NATS context in use, `context:NAME` for that of another
     #[arg(
         long,
         global = true,
         env = "CCM_SIGN_WITH",
-        value_name = "SEED|FILE",
+        value_name = "SEED|FILE|context",
         hide_env_values = true
     )]
     sign_with: Option<String>,
@@ -29,15 +33,44 @@ pub(super) struct SigningArgs {
 
 impl SigningArgs {
     /// Returns who signs, if somebody does.
-    pub(super) fn signer(&self) -> Result<Option<Signer>, CliError> {
-        self.sign_with.as_deref().map(load).transpose()
+    pub(super) fn signer(&self, nats: &NatsArgs) -> Result<Option<Signer>, CliError> {
+        let Some(text) = self.sign_with.as_deref() else {
+            return Ok(None);
+        };
+        let signer = match text.strip_prefix(CONTEXT) {
+            Some("") => of_context(nats, None)?,
+            Some(name) if name.starts_with(':') => {
+                of_context(nats, Some(name.trim_start_matches(':')))?
+            }
+            _ => load(text)?,
+        };
+        Ok(Some(signer))
     }
 
     /// Returns who signs.
-    pub(super) fn required(&self) -> Result<Signer, CliError> {
+    pub(super) fn required(&self, nats: &NatsArgs) -> Result<Signer, CliError> {
         let missing = || CliError::usage("nobody to sign with: give --sign-with or CCM_SIGN_WITH");
-        self.signer()?.ok_or_else(missing)
+        self.signer(nats)?.ok_or_else(missing)
     }
+}
+
+/// Returns the signer whose seed a context logs in with.
+fn of_context(nats: &NatsArgs, name: Option<&str>) -> Result<Signer, CliError> {
+    let settings = nats.settings_of(name).map_err(CliError::usage)?;
+    let shown = match &settings.context {
+        Some(context) => format!("context {context}"),
+        None => "the connection, which has no context,".to_owned(),
+    };
+    let seed = settings
+        .login
+        .seed()
+        .map_err(|reason| CliError::usage(format!("{shown}: {reason}")))?;
+    let missing = || {
+        let text =
+            format!("{shown} holds no seed to sign with: use nkey or creds in it, or a file");
+        CliError::usage(text)
+    };
+    Signer::from_seed(seed.ok_or_else(missing)?.reveal()).map_err(CliError::usage)
 }
 
 /// Returns the signer that a seed, or a file with one, stands for.
@@ -48,16 +81,11 @@ pub(super) fn load(text: &str) -> Result<Signer, CliError> {
         return Ok(signer);
     }
     if !path.exists() {
-        return Err(CliError::usage("--sign-with is neither a seed nor a file"));
-    }
-    let name = path.display();
-    let file = files::open(path).map_err(CliError::usage)?;
-    let mode = file.metadata().map_err(CliError::failed)?.mode();
-    if mode & 0o077 != 0 {
-        let text = format!("{name} may be read by others: run chmod 600 {name}");
+        let text = "--sign-with is neither a seed nor a file nor a context";
         return Err(CliError::usage(text));
     }
-    let text = files::read_to_string(path, MAX_BYTES).map_err(CliError::usage)?;
+    let name = path.display();
+    let text = files::read_secret(path, MAX_BYTES).map_err(CliError::usage)?;
     let mut lines = text.lines().map(str::trim);
     lines
         .find_map(|line| Signer::from_seed(line).ok())

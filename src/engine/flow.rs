@@ -119,7 +119,10 @@ impl Engine<'_> {
         if !scope.mode.noop {
             self.check_health(scope, resource, event);
         }
-        if let Some(state) = state {
+        if let Some(mut state) = state {
+            if resource.common.sensitive {
+                state.hide_content();
+            }
             let common = &state.common;
             event.changed = common.changed;
             event.refreshed = common.refreshed;

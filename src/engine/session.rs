@@ -75,6 +75,8 @@ impl Session {
             return Err(SessionError::EmptyPath);
         }
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        // Whoever may write events here decides what is refreshed and what is left out.
+        files::check_private_dir(&path)?;
         let mut session = Self {
             directory: Some(path.clone()),
             ..Self::default()

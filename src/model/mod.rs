@@ -20,6 +20,7 @@ pub mod resource;
 pub mod rollout;
 pub mod run;
 pub mod secret;
+pub mod signature;
 pub mod state;
 pub mod text;
 pub mod value;

@@ -86,6 +86,26 @@ impl State {
     }
 }
 
+impl State {
+    /// Takes away by what a guess of the content could be confirmed.
+    pub fn hide_content(&mut self) {
+        match &mut self.detail {
+            Detail::File { metadata } => metadata.checksum.clear(),
+            Detail::Archive { metadata } => metadata.checksum.clear(),
+            _ => {}
+        }
+    }
+
+    /// Takes the same away from a file that not everybody may read.
+    pub fn hide_closed_content(&mut self) {
+        if let Detail::File { metadata } = &self.detail
+            && u32::from_str_radix(&metadata.mode, 8).is_ok_and(|mode| mode & 0o004 == 0)
+        {
+            self.hide_content();
+        }
+    }
+}
+
 impl Detail {
     pub fn type_name(&self) -> TypeName {
         match self {

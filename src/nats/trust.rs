@@ -18,6 +18,7 @@ use crate::model::envelope::{
 };
 use crate::model::node::{Assignment, AssignmentSignature, NodeName};
 use crate::model::secret::Secret;
+use crate::model::signature::{BUNDLE_SIGNATURE, BundleSignature};
 use crate::system::{Clock as _, Digest, SystemClock, random};
 
 /// What every signed request begins with; another layout gets another version.
@@ -126,6 +127,26 @@ impl Signer {
             signature: self.sign_bytes(&bytes)?,
         });
         Ok(())
+    }
+
+    /// Signs a bundle for the place where it will be found.
+    pub fn sign_bundle(
+        &self,
+        source: &str,
+        digest: &Digest,
+        now: DateTime<Utc>,
+    ) -> Result<BundleSignature, KeyError> {
+        let mut signature = BundleSignature {
+            protocol: BUNDLE_SIGNATURE.into(),
+            source: source.into(),
+            digest: digest.to_string(),
+            signed: now,
+            signer: self.public_key(),
+            signature: String::new(),
+        };
+        let bytes = signature.signable().map_err(|_| KeyError::Unwritable)?;
+        signature.signature = self.sign_bytes(&bytes)?;
+        Ok(signature)
     }
 
     /// Returns a signature over bytes, as text.

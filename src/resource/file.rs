@@ -137,6 +137,9 @@ fn difference(
         && let Some(wanted) = wanted_digest(file, host)?
         && wanted.to_string() != metadata.checksum
     {
+        if resource.common.sensitive {
+            return Ok(Some("content mismatch, and it is sensitive".into()));
+        }
         return Ok(Some(format!(
             "content checksum mismatch: state={} requested={wanted}",
             metadata.checksum

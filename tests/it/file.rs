@@ -326,6 +326,30 @@ fn sensitive_content_is_in_no_diff_event_or_log() {
 }
 
 #[test]
+fn a_checksum_of_sensitive_content_is_told_by_nobody() {
+    let env = TestEnv::new();
+    let digest = ccm::system::Digest::of(b"1234").to_string();
+    let request = |sensitive: bool| {
+        serde_json::json!({
+            "protocol": "io.choria.ccm.v1.resource.ensure.request",
+            "type": "file",
+            "properties": {"name": env.at("pin"), "ensure": "present", "content": "1234",
+                "owner": "root", "group": "root", "mode": "0600", "sensitive": sensitive},
+        })
+        .to_string()
+    };
+    let pipe = ["ensure", "api", "pipe"];
+    let answer = env.ccm_with_input(&pipe, &request(true)).ok();
+    assert!(!answer.contains(&digest), "{answer}");
+    let properties = "ensure: present, content: '1234', sensitive: true";
+    let applied = env.apply(&file(&env, "pin", properties), &[]);
+    assert!(!applied.document.to_string().contains(&digest));
+    // What is not sensitive tells it, as upstream does.
+    let answer = env.ccm_with_input(&pipe, &request(false)).ok();
+    assert!(answer.contains(&digest), "{answer}");
+}
+
+#[test]
 fn a_binary_file_has_no_diff_but_is_named() {
     let env = TestEnv::new();
     env.write("f", [0_u8, 255, 254]);

@@ -13,6 +13,7 @@
 //! - `gather`: thousands of nodes that answer, stay silent or were not expected
 //! - `governor`: so many runs at once and no more, whoever dies meanwhile
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
+//! - `hostile`: another user who swaps links in while files are managed
 //! - `http`: the client against servers that behave, misbehave and lie
 //! - `nats`: the bus against real servers, and beside another client
 //! - `nested`: manifests that apply manifests
@@ -21,6 +22,7 @@
 //! - `publisher`: events into a real stream, whoever is killed meanwhile
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `rollout`: bundles, rollouts that halt, resume and go back, controllers that die, drift
+//! - `sandbox`: the unit that we ship, on a real systemd
 //! - `schema`: schemas, types and real documents agree
 //! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several calls kept together
@@ -57,6 +59,7 @@ mod fleet;
 mod gather;
 mod governor;
 mod health;
+mod hostile;
 mod http;
 mod nats;
 mod nested;
@@ -67,6 +70,7 @@ mod package_dnf;
 mod publisher;
 mod regression;
 mod rollout;
+mod sandbox;
 mod scaffold;
 mod schema;
 mod service;

@@ -175,3 +175,22 @@ fn a_summary_can_be_had_as_json() {
     let summary = env.ccm(&["session", "report", "--json"]).json();
     assert_eq!(summary["changed_resources"], 1);
 }
+
+#[test]
+fn a_session_that_others_can_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut env = TestEnv::new();
+    let store = open(&mut env);
+    let mode = std::path::Path::new(&store)
+        .metadata()
+        .unwrap()
+        .permissions();
+    assert_eq!(mode.mode() & 0o7777, 0o700);
+    for mode in [0o770, 0o702] {
+        std::fs::set_permissions(&store, std::fs::Permissions::from_mode(mode)).unwrap();
+        let outcome = env.ccm(&["ensure", "exec", "/usr/bin/touch made"]);
+        assert_ne!(outcome.code, Some(0));
+        assert!(outcome.stderr.contains("run chmod go-w"), "{outcome:?}");
+    }
+    assert!(!env.exists("made"));
+}

@@ -117,6 +117,46 @@ fn every_test_file_belongs_to_the_one_binary() {
     }
 }
 
+/// Where a shell may be started: for commands whose author asked for one, and goss's own commands.
+const SHELLS: [&str; 2] = ["src/resource/exec.rs", "src/health/goss/probe/command.rs"];
+
+#[test]
+fn a_shell_is_started_only_for_those_who_ask_for_one() {
+    let shells = [
+        "sh",
+        "bash",
+        "dash",
+        "/bin/sh",
+        "/bin/bash",
+        "/usr/bin/sh",
+        "/usr/bin/env",
+    ];
+    let mut found = Vec::new();
+    for file in sources(&root().join("src")) {
+        let name = file
+            .strip_prefix(root())
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let is_test = name.ends_with("tests.rs") || name.contains("/tests/");
+        if !is_test
+            && shells
+                .iter()
+                .any(|shell| code.contains(&format!("\"{shell}\"")))
+        {
+            found.push(name);
+        }
+    }
+    assert_eq!(found, {
+        let mut allowed = SHELLS;
+        allowed.sort();
+        allowed
+    });
+}
+
 #[test]
 fn no_test_is_ignored_and_no_stub_is_left() {
     let marks = ["#[ignore", "#[should_panic", "todo!(", "unimplemented!("];

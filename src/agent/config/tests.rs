@@ -360,6 +360,19 @@ fn trust_lists_signers() {
 }
 
 #[test]
+fn bundles_must_be_signed_where_requests_must_unless_said() {
+    let key = key();
+    let sources = |lines: &str| {
+        let text = format!("trust:\n  {lines}signers:\n    - {{key: {key}, name: ops}}\n");
+        good(&text).trust.unwrap().sources
+    };
+    assert!(sources(""));
+    assert!(!sources("required: false\n  "));
+    assert!(sources("required: false\n  sources: required\n  "));
+    assert!(!sources("sources: off\n  "));
+}
+
+#[test]
 fn trust_that_trusts_nobody_or_somebody_unknown_is_refused() {
     let key = key();
     for (text, message) in [

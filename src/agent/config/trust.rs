@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use nkeys::KeyPair;
 
-use super::keys::{Keys, duration, filled, flag, wrong};
+use super::keys::{Keys, duration, filled, flag, word, wrong};
 use crate::model::document::{DocumentError, Node};
 use crate::model::policy::Policy;
 use crate::nats::Verb;
+
+/// The words for whether bundles must be signed.
+const SOURCES: [(&str, bool); 2] = [("required", true), ("off", false)];
 
 /// What a request must bring along.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +21,8 @@ pub struct Trust {
     /// How far the signer's clock may be from ours.
     pub clock_skew: Duration,
     pub signers: Vec<Signer>,
+    /// Whether bundles that the agent's own file names must be signed, too.
+    pub sources: bool,
 }
 
 /// One whose signature counts.
@@ -36,8 +41,11 @@ impl Trust {
             required: true,
             clock_skew: Duration::from_secs(60),
             signers: Vec::new(),
+            sources: true,
         };
         keys.read("required", &mut trust.required, flag);
+        trust.sources = trust.required;
+        keys.read("sources", &mut trust.sources, |node| word(node, &SOURCES));
         keys.read("clock_skew", &mut trust.clock_skew, duration);
         let mut seen = HashSet::new();
         keys.sections("signers", |keys| {
@@ -56,6 +64,9 @@ impl Trust {
             }
             trust.signers.push(signer);
         });
+        if trust.sources && !trust.required && trust.signers.is_empty() {
+            keys.complain("nobody could sign a bundle: list signers, or set sources: off");
+        }
         if trust.required && trust.signers.is_empty() {
             keys.complain("nobody could sign a request: list signers, or set required: false");
         }

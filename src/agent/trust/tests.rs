@@ -18,6 +18,7 @@ fn now() -> DateTime<Utc> {
 fn trust(signer: &Signer, policy: Option<&str>) -> Trust {
     Trust {
         required: true,
+        sources: true,
         clock_skew: Duration::from_secs(60),
         signers: vec![Listed {
             key: signer.public_key(),

@@ -77,7 +77,7 @@ struct Place {
 impl Place {
     /// Connects, as somebody who signs if flags say so.
     async fn connect(&self) -> Result<Connection, CliError> {
-        let signer = self.signing.signer()?;
+        let signer = self.signing.signer(&self.nats)?;
         Ok(self.nats.connect().await?.signing(signer))
     }
 
@@ -129,6 +129,6 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Rollout(command) => rollout::run(&command, place, console),
         Command::Drift(command) => drift::run(&command, place, console),
         Command::Serve(command) => serve::run(&command, place, console),
-        Command::Sign(command) => sign::run(&command, &place.signing, console),
+        Command::Sign(command) => sign::run(&command, place, console),
     }
 }

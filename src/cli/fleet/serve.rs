@@ -12,6 +12,10 @@ use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use crate::fleet::web::{Options, Server, WebError};
 use crate::model::secret::Secret;
+use crate::system::files;
+
+/// No file that holds a token is longer.
+const MAX_TOKEN: u64 = 64 * 1024;
 
 /// Serves the fleet as a live web page with a JSON API and Prometheus metrics
 #[derive(Debug, clap::Args)]
@@ -24,7 +28,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, requires = "token_file")]
     allow_actions: bool,
 
-    /// A file with the token that requests must carry as `Authorization: Bearer`
+    /// A file, yours alone, with the token that requests must carry as `Authorization: Bearer`
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -62,7 +66,6 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
 
 /// Reads a token, without the line's end.
 fn read_token(path: &Path) -> Result<Secret, CliError> {
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|err| CliError::usage(format!("read {}: {err}", path.display())))?;
+    let text = files::read_secret(path, MAX_TOKEN).map_err(CliError::usage)?;
     Ok(Secret::new(text.trim()))
 }

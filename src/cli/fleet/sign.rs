@@ -1,23 +1,31 @@
-//! `ccm fleet sign`: signs one request by hand, for tools that send it themselves.
+//! `ccm fleet sign`: signs one request by hand, for tools that send it themselves, or a bundle for
+//! the place where agents will find it.
 
 use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
+use super::Place;
+use crate::agent::config::ManifestSource;
 use crate::cli::output::Console;
-use crate::cli::signing::SigningArgs;
 use crate::cli::{CliError, Verdict};
 use crate::model::envelope::{
     CALLER, DEADLINE, FILTER, NOOP, REQUEST_ID, SIGNATURE, SIGNER, TIMESTAMP,
 };
+use crate::model::json;
+use crate::nats::trust::Signer;
 use crate::nats::{Headers, Subject};
+use crate::system::{Clock as _, SystemClock, files};
 
 /// The largest body that nodes look at.
 const MAX_BODY: u64 = 8 * 1024 * 1024;
 
-/// Prints the headers of a signed request, one per line, as `nats req -H` takes them
+/// Prints the headers of a signed request, one per line, as `nats req -H` takes them; or, with
+/// --file, the signature of a bundle, to be put beside it as SOURCE.sig
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The subject that the request will be sent to
-    subject: String,
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    subject: Option<String>,
 
     /// The body, exactly as it will be sent; - reads standard input
     #[arg(default_value = "")]
@@ -29,17 +37,25 @@ pub(in crate::cli) struct Args {
     headers: Vec<String>,
 
     /// Prints `-H` before each header, quoted for a shell
-    #[arg(long)]
+    #[arg(long, conflicts_with = "file")]
     shell: bool,
+
+    /// Signs this bundle in place of a request
+    #[arg(long, value_name = "BUNDLE", requires = "source")]
+    file: Option<PathBuf>,
+
+    /// Where agents will find the bundle: obj://BUCKET/KEY or a URL, as their file names it
+    #[arg(long, value_name = "SOURCE", requires = "file")]
+    source: Option<ManifestSource>,
 }
 
-pub(super) fn run(
-    args: &Args,
-    signing: &SigningArgs,
-    console: &mut Console,
-) -> Result<Verdict, CliError> {
-    let signer = signing.required()?;
-    let subject: Subject = args.subject.parse().map_err(CliError::usage)?;
+pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
+    let signer = place.signing.required(&place.nats)?;
+    if let (Some(file), Some(source)) = (&args.file, &args.source) {
+        return sign_bundle(&signer, file, source, console);
+    }
+    let subject = args.subject.as_deref().unwrap_or_default();
+    let subject: Subject = subject.parse().map_err(CliError::usage)?;
     let mut headers = Headers::new();
     for header in &args.headers {
         let (name, value) = header
@@ -69,6 +85,28 @@ pub(super) fn run(
         }
     }
     console.print(&format!("{}\n", text.trim_end()));
+    Ok(Verdict::default())
+}
+
+fn sign_bundle(
+    signer: &Signer,
+    file: &Path,
+    source: &ManifestSource,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    if let ManifestSource::Path(path) = source {
+        let text = format!(
+            "{} is a path: nodes check no signature there",
+            path.display()
+        );
+        return Err(CliError::usage(text));
+    }
+    let digest = files::sha256(file).map_err(CliError::usage)?;
+    let signature = signer
+        .sign_bundle(&source.to_string(), &digest, SystemClock.now())
+        .map_err(CliError::failed)?;
+    let text = json::pretty(&signature).map_err(CliError::failed)?;
+    console.print(&format!("{text}\n"));
     Ok(Verdict::default())
 }
 

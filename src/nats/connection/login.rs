@@ -60,6 +60,18 @@ fn answer(login: &Login, nonce: &[u8]) -> Result<Auth, String> {
     Ok(auth)
 }
 
+impl Login {
+    /// Returns the seed that proves who logs in; nothing where a password or a token does.
+    pub fn seed(&self) -> Result<Option<Secret>, String> {
+        let text = match self {
+            Self::Creds(material) | Self::Nkey(material) => material.read()?,
+            Self::Jwt { seed, .. } => return Ok(seed.clone()),
+            _ => return Ok(None),
+        };
+        Ok(seed(text.reveal()).map(Secret::new))
+    }
+}
+
 /// Returns the public key of a seed, and the nonce signed with it.
 fn sign(seed: &str, nonce: &[u8]) -> Result<(String, Vec<u8>), String> {
     let pair = KeyPair::from_seed(seed.trim()).map_err(|_| "the seed is not valid")?;

@@ -25,11 +25,24 @@ impl Material {
     pub fn read(&self) -> Result<Secret, String> {
         match self {
             Self::Text(text) => Ok(text.clone()),
-            Self::File(path) => files::read_to_string(path, MAX_BYTES)
-                .map(Secret::new)
-                .map_err(|err| err.to_string()),
+            Self::File(path) => read(path),
         }
     }
+}
+
+/// Returns the text of a file, unless others could have written it: whoever does decides who we
+/// are to the servers.
+fn read(path: &Path) -> Result<Secret, String> {
+    let found = files::inspect(path, true).map_err(|err| err.to_string())?;
+    if found.is_some_and(|found| found.mode & 0o022 != 0) {
+        let path = path.display();
+        return Err(format!(
+            "{path} may be written by others: run chmod go-w {path}"
+        ));
+    }
+    files::read_to_string(path, MAX_BYTES)
+        .map(Secret::new)
+        .map_err(|err| err.to_string())
 }
 
 /// What `$NAME` and `~` stand for.

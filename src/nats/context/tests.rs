@@ -191,3 +191,22 @@ fn the_rest_of_a_context_is_taken_over() {
     assert_eq!(settings.inbox_prefix.as_deref(), Some("_INBOX_ann"));
     assert_eq!(settings.api, Api::Domain("hub".into()));
 }
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test opens a file")]
+fn credentials_that_others_can_write_are_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let room = tempfile::tempdir().unwrap();
+    let file = room.path().join("user.nk");
+    std::fs::write(&file, "seed").unwrap();
+    let material = Material::File(file.clone());
+    for (mode, is_read) in [(0o600, true), (0o644, true), (0o620, false), (0o602, false)] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(material.read().is_ok(), is_read, "{mode:o}");
+    }
+    let error = material.read().unwrap_err();
+    assert!(
+        error.ends_with(&format!("run chmod go-w {}", file.display())),
+        "{error}"
+    );
+}

@@ -91,6 +91,10 @@ pub(super) fn extract(path: &Path, archive: &Archive) -> Result<(), ResourceErro
         };
         files::create_directory(parent, &attributes)?;
     }
-    unpack::unpack(path, kind, parent, Rules::Archive, Limits::ARCHIVE)?;
+    let (sum, rules, limits) = (&archive.checksum, Rules::Archive, Limits::ARCHIVE);
+    match sum.is_empty() {
+        true => unpack::unpack(path, kind, parent, rules, limits)?,
+        false => unpack::unpack_checked(path, sum, kind, parent, rules, limits)?,
+    };
     Ok(())
 }

@@ -1,13 +1,16 @@
 //! Making directories.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Attributes, FileError, FileKind, Place, change_attributes, failed, set_attributes};
+use super::way::Lost;
+use super::{
+    Attributes, FileError, FileKind, Place, change_attributes, failed, parent_of, set_attributes,
+    way,
+};
 
 /// Makes a directory, with those it is in, and gives it its owner and mode. One that exists is
 /// only given these. A symlink in its place is removed, and what it led to is left alone. The
@@ -16,8 +19,17 @@ pub fn create_directory(path: &Path, attributes: &Attributes) -> Result<(), File
     if path == Path::new("/") {
         return set_attributes(path, attributes);
     }
-    make_parents(path, attributes.mode.unwrap_or(0o777))?;
-    let place = Place::of(path)?;
+    let Some(name) = path.file_name() else {
+        return Err(FileError::NoName(path.to_owned()));
+    };
+    let parent = parent_of(path);
+    let directory = way::make(parent, attributes.mode.unwrap_or(0o777))
+        .map_err(|lost| lost.during("mkdir", parent))?;
+    let place = Place {
+        path,
+        directory,
+        name,
+    };
     let (directory, name) = (&place.directory, place.name);
     let present = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
     if present.is_ok_and(|stat| FileKind::of(&stat) == FileKind::Symlink) {
@@ -38,27 +50,32 @@ pub fn create_directory(path: &Path, attributes: &Attributes) -> Result<(), File
 }
 
 /// Makes a directory, with those it is in, that only we can enter. One that exists is taken as
-/// it is, unless everyone may write to it.
+/// it is, unless it is somebody else's or others may write to it.
 pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
-    make_all(path, 0o700)?;
-    let stat = rustix::fs::stat(path).map_err(failed::<Errno>("stat", path))?;
-    if stat.st_mode & 0o002 != 0 {
-        return Err(FileError::NotPrivate(path.to_owned()));
-    }
-    Ok(())
+    let handle = way::make(path, 0o700).map_err(|lost| lost.during("mkdir", path))?;
+    check_private(&handle, path)
 }
 
-fn make_parents(path: &Path, mode: u32) -> Result<(), FileError> {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => make_all(parent, mode),
-        _ => Ok(()),
+/// Checks that a directory of our own is nobody else's and that others may not write to it. One
+/// that does not exist is fine.
+pub fn check_private_dir(path: &Path) -> Result<(), FileError> {
+    match way::enter(path) {
+        Ok(handle) => check_private(&handle, path),
+        Err(Lost::Os(Errno::NOENT)) => Ok(()),
+        Err(lost) => Err(lost.during("open", path)),
     }
 }
 
-fn make_all(path: &Path, mode: u32) -> Result<(), FileError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(mode)
-        .create(path)
-        .map_err(failed("mkdir", path))
+fn check_private(handle: &OwnedFd, path: &Path) -> Result<(), FileError> {
+    let stat = rustix::fs::fstat(handle).map_err(failed::<Errno>("stat", path))?;
+    if !way::is_ours(stat.st_uid) {
+        return Err(FileError::Foreign {
+            path: path.to_owned(),
+            owner: stat.st_uid,
+        });
+    }
+    match stat.st_mode & 0o022 {
+        0 => Ok(()),
+        _ => Err(FileError::NotPrivate(path.to_owned())),
+    }
 }

@@ -15,7 +15,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::super::{Digest, Digester};
-use super::{FileError, failed};
+use super::{FileError, failed, way};
 
 /// Read at once: big enough to make the calls cheap, small enough for any stack.
 const CHUNK: usize = 64 * 1024;
@@ -119,21 +119,24 @@ pub fn sha256(path: &Path) -> Result<Digest, FileError> {
 
 /// Returns the content of a regular file of at most `limit` bytes. Links are followed.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
-    let Opened { file, stat } = open_regular(path)?;
-    let size = u64::try_from(stat.st_size).unwrap_or_default();
-    let mut content = Vec::with_capacity(usize::try_from(size.min(limit)).unwrap_or_default());
-    // One byte more than allowed tells a full file from one that is too long. Files that the
-    // kernel makes up have no size to ask for.
-    file.take(limit.saturating_add(1))
-        .read_to_end(&mut content)
-        .map_err(failed("read", path))?;
-    if u64::try_from(content.len()).unwrap_or(u64::MAX) > limit {
-        return Err(FileError::TooLarge {
+    open_regular(path)?.content(path, limit)
+}
+
+/// Returns the text of a secret of ours, of at most `limit` bytes. Refuses a file that others may
+/// read or write. What is looked at is what is read, also if the path changes meanwhile.
+pub fn read_secret(path: &Path, limit: u64) -> Result<String, FileError> {
+    let opened = open_regular(path)?;
+    if opened.stat.st_mode & 0o077 != 0 {
+        return Err(FileError::Readable(path.to_owned()));
+    }
+    if !way::is_ours(opened.stat.st_uid) {
+        return Err(FileError::Foreign {
             path: path.to_owned(),
-            limit,
+            owner: opened.stat.st_uid,
         });
     }
-    Ok(content)
+    let content = opened.content(path, limit)?;
+    String::from_utf8(content).map_err(|_| FileError::NotText(path.to_owned()))
 }
 
 /// Returns the text of a regular file of at most `limit` bytes. Links are followed.
@@ -161,6 +164,25 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// Returns the content, of at most `limit` bytes.
+    fn content(self, path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
+        let Self { file, stat } = self;
+        let size = u64::try_from(stat.st_size).unwrap_or_default();
+        let mut content = Vec::with_capacity(usize::try_from(size.min(limit)).unwrap_or_default());
+        // One byte more than allowed tells a full file from one that is too long. Files that the
+        // kernel makes up have no size to ask for.
+        file.take(limit.saturating_add(1))
+            .read_to_end(&mut content)
+            .map_err(failed("read", path))?;
+        if u64::try_from(content.len()).unwrap_or(u64::MAX) > limit {
+            return Err(FileError::TooLarge {
+                path: path.to_owned(),
+                limit,
+            });
+        }
+        Ok(content)
+    }
+
     fn hash(&mut self, path: &Path) -> Result<Digest, FileError> {
         let mut buffer = [MaybeUninit::uninit(); CHUNK];
         let mut digester = Digester::default();

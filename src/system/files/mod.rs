@@ -2,11 +2,12 @@
 //!
 //! Two rules hold everywhere. A target is never partial and never wrongly owned, not for an
 //! instant: it is made beside its place, complete in content, owner and mode, and renamed over
-//! it. And the last part of a path is never followed if it is a link: a directory is opened once
-//! and everything happens relative to that handle, so no one can swap a link in between.
-//! Directories on the way are followed as the author wrote them.
+//! it. And what changes something follows no link that someone else could have put there: a
+//! directory is opened once, along a way that `way` checks, and everything happens relative to that
+//! handle; the last part of a path is never followed. Looking follows links as the author wrote them.
 //!
-//! Read next: `store` writes, `look` reads, `tree` writes much below one directory, `directory`,
+//! Read next: `way` finds directories, `store` writes, `look` reads, `tree` writes much below one
+//! directory, `directory`,
 //! `private` and `remove` do what they are called, `glob` finds files by pattern, `note` keeps a few
 //! bytes with a file, and `in_place` is the one exception to the first rule, for queues of our own.
 //! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
@@ -21,6 +22,7 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::Cause;
+use way::Lost;
 
 mod directory;
 mod glob;
@@ -33,12 +35,14 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod way;
 
-pub use directory::{create_directory, create_private_dir};
+pub use directory::{check_private_dir, create_directory, create_private_dir};
 pub use glob::{BadPattern, Glob, GlobError, expand};
 pub use in_place::{InPlace, sync_directory};
 pub use look::{
-    FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_to_string, sha256,
+    FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_secret, read_to_string,
+    sha256,
 };
 pub use note::{Note, note, set_note};
 pub use private::PrivateDir;
@@ -65,6 +69,18 @@ pub enum FileError {
     Symlink(PathBuf),
     #[error("{} is a symlink; refusing to write through it", .0.display())]
     ThroughLink(PathBuf),
+    #[error(
+        "refusing to follow the symlink {}: someone else could have put it there, and what it \
+         leads to is not theirs",
+        .0.display()
+    )]
+    Astray(PathBuf),
+    #[error(
+        "{} has other names and another owner than its directory; refusing to set attributes that \
+         they would share",
+        .0.display()
+    )]
+    Shared(PathBuf),
     #[error("{} does not stay below its directory", .0.display())]
     Leaves(PathBuf),
     #[error(
@@ -77,8 +93,12 @@ pub enum FileError {
     TooLarge { path: PathBuf, limit: u64 },
     #[error("{} is not UTF-8 text", .0.display())]
     NotText(PathBuf),
-    #[error("{} is not private: everyone may write to it", .0.display())]
+    #[error("{path} is not private: others may write to it; run chmod go-w {path}", path = .0.display())]
     NotPrivate(PathBuf),
+    #[error("{} is not private: it belongs to user {owner}", path.display())]
+    Foreign { path: PathBuf, owner: u32 },
+    #[error("{path} may be read by others: run chmod 600 {path}", path = .0.display())]
+    Readable(PathBuf),
 }
 
 impl FileError {
@@ -151,16 +171,26 @@ impl Attributes {
     }
 }
 
-/// Gives an existing file or directory its owner, then its mode. Refuses a symlink.
+/// Gives an existing file or directory its owner, then its mode. Refuses a symlink, and a file of
+/// several names that someone else could have put there.
 pub fn set_attributes(path: &Path, attributes: &Attributes) -> Result<(), FileError> {
-    // A handle of this sort needs no right to read, never waits for a pipe's other end and does
-    // not wake a device.
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let handle =
-        rustix::fs::open(path, flags, Mode::empty()).map_err(failed::<Errno>("open", path))?;
-    let stat = rustix::fs::fstat(&handle).map_err(failed("stat", path))?;
+    if path.file_name().is_none() {
+        // The root, or a way back: there is nothing above to go through.
+        let handle = way::enter(path).map_err(|lost| lost.during("open", path))?;
+        let stat = rustix::fs::fstat(&handle).map_err(failed("stat", path))?;
+        return change_attributes(&handle, &stat, path, attributes);
+    }
+    let place = Place::seek(path).map_err(|lost| lost.during("open", path))?;
+    let handle = place.open().map_err(place.failed("open"))?;
+    let stat = rustix::fs::fstat(&handle).map_err(place.failed("stat"))?;
     if FileKind::of(&stat) == FileKind::Symlink {
         return Err(FileError::Symlink(path.to_owned()));
+    }
+    if FileKind::of(&stat) != FileKind::Directory && stat.st_nlink > 1 {
+        let directory = rustix::fs::fstat(&place.directory).map_err(place.failed("stat"))?;
+        if way::may_be_planted(&directory) && stat.st_uid != directory.st_uid {
+            return Err(FileError::Shared(path.to_owned()));
+        }
     }
     change_attributes(&handle, &stat, path, attributes)
 }
@@ -184,8 +214,7 @@ fn change_attributes(
         Some(mode) if !is_owned || mode != Mode::from_raw_mode(stat.st_mode) => {
             // A handle that only names a file cannot be passed to fchmod, but its entry in /proc
             // is the very same file.
-            let entry = format!("/proc/self/fd/{}", handle.as_raw_fd());
-            rustix::fs::chmod(entry, mode).map_err(failed("chmod", path))
+            rustix::fs::chmod(entry_of(handle), mode).map_err(failed("chmod", path))
         }
         _ => Ok(()),
     }
@@ -199,30 +228,54 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
+    /// Returns the place of a path, whose directory must exist.
     fn of(path: &'a Path) -> Result<Self, FileError> {
-        let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+        if path.file_name().is_none() {
             return Err(FileError::NoName(path.to_owned()));
-        };
-        let parent = if parent.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            parent
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory =
-            rustix::fs::open(parent, flags, Mode::empty()).map_err(|errno| match errno {
-                Errno::NOENT | Errno::NOTDIR => FileError::NotADirectory(parent.to_owned()),
-                errno => failed("open", parent)(errno),
-            })?;
+        }
+        Self::seek(path).map_err(|lost| {
+            let parent = parent_of(path);
+            match lost {
+                Lost::Os(Errno::NOENT | Errno::NOTDIR) => {
+                    FileError::NotADirectory(parent.to_owned())
+                }
+                lost => lost.during("open", parent),
+            }
+        })
+    }
+
+    /// Returns the place of a path, or what is wrong with its directory.
+    fn seek(path: &'a Path) -> Result<Self, Lost> {
+        let name = path.file_name().ok_or(Lost::Os(Errno::INVAL))?;
         Ok(Self {
             path,
-            directory,
+            directory: way::enter(parent_of(path))?,
             name,
         })
+    }
+
+    /// Opens what is here, a link itself if it is one, only to name it: this needs no right to
+    /// read, never waits for a pipe's other end and does not wake a device.
+    fn open(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.directory, self.name, flags, Mode::empty())
     }
 
     /// Returns an error of this place.
     fn failed(&self, action: &'static str) -> impl Fn(Errno) -> FileError {
         failed(action, self.path)
     }
+}
+
+/// Returns the directory that a path is in; of a bare name that is where we are.
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Returns a path to the very file of a handle, for calls that take no handle of its sort.
+fn entry_of(handle: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", handle.as_raw_fd())
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::{FileError, failed};
+use super::{FileError, Place, entry_of, failed};
 
 /// The longest note that is read.
 const LONGEST: usize = 256;
@@ -53,7 +53,11 @@ pub fn note(path: &Path, name: &str) -> Result<Option<String>, FileError> {
 /// Attaches a note to a file and returns whether it is kept: some file systems keep none, and
 /// some files may not be written to. Links are not followed.
 pub fn set_note(path: &Path, note: Note<'_>) -> Result<bool, FileError> {
-    match rustix::fs::lsetxattr(path, note.name, note.text.as_bytes(), XattrFlags::empty()) {
+    let place = Place::of(path)?;
+    let handle = place.open().map_err(place.failed("open"))?;
+    // A link itself takes no note, so there is nothing to follow.
+    let (entry, text) = (entry_of(&handle), note.text.as_bytes());
+    match rustix::fs::setxattr(entry, note.name, text, XattrFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::NOTSUP | Errno::PERM | Errno::ACCESS) => Ok(false),
         Err(errno) => Err(failed("setxattr", path)(errno)),

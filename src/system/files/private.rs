@@ -8,7 +8,7 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use super::super::random;
-use super::{FileError, failed, remove_recursive};
+use super::{FileError, failed, remove_recursive, way};
 
 /// How often a name that is taken is replaced by another. Chance alone never needs a second.
 const MOST_NAMES: usize = 16;
@@ -19,7 +19,13 @@ pub struct PrivateDir(PathBuf);
 
 impl PrivateDir {
     /// Makes `<prefix><random digits>` in a directory.
+    /// Refuses a parent where somebody could put another directory in its place.
     pub fn create(parent: &Path, prefix: &str) -> Result<Self, FileError> {
+        let handle = way::enter(parent).map_err(|lost| lost.during("open", parent))?;
+        let stat = rustix::fs::fstat(&handle).map_err(failed::<Errno>("stat", parent))?;
+        if way::may_be_swapped(&stat) {
+            return Err(FileError::NotPrivate(parent.to_owned()));
+        }
         for _ in 0..MOST_NAMES {
             let path = parent.join(format!("{prefix}{:032x}", random()));
             // Never one that exists: someone else may have made it, and look into it.
@@ -60,6 +66,24 @@ mod tests {
         std::fs::create_dir(path.join("full")).unwrap();
         drop(private);
         assert!(!path.exists());
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test opens a directory")]
+    fn it_is_not_made_where_others_could_swap_it() {
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+        let room = tempfile::tempdir().unwrap();
+        for (owner, mode, is_made) in [
+            (0, 0o1777, true),
+            (0, 0o777, false),
+            (0, 0o770, false),
+            (1234, 0o755, false),
+        ] {
+            chown(room.path(), Some(owner), None).unwrap();
+            std::fs::set_permissions(room.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            let made = PrivateDir::create(room.path(), "p-");
+            assert_eq!(made.is_ok(), is_made, "{owner} {mode:o}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::way::Lost;
 use super::{FileError, Place, failed};
 
 /// How often a directory is emptied again because someone keeps filling it.
@@ -19,7 +20,10 @@ const MOST_SWEEPS: usize = 16;
 
 /// Removes a file, a link or an empty directory. One that is missing is fine.
 pub fn remove(path: &Path) -> Result<(), FileError> {
-    match remove_one(path) {
+    let Some(place) = find(path)? else {
+        return Ok(());
+    };
+    match remove_one(&place) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno @ (Errno::NOTEMPTY | Errno::EXIST)) => Err(FileError::NotEmpty {
             path: path.to_owned(),
@@ -32,19 +36,30 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
 /// Removes whatever has this name, with all that is in it. One that is missing is fine.
 pub fn remove_recursive(path: &Path) -> Result<(), FileError> {
     let fail = failed("remove", path);
-    match remove_one(path) {
+    let Some(place) = find(path)? else {
+        return Ok(());
+    };
+    match remove_one(&place) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::NOTEMPTY | Errno::EXIST) => {}
         Err(errno) => return Err(fail(errno)),
     }
-    let place = Place::of(path)?;
     let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| fail(Errno::INVAL))?;
     remove_tree(place.directory, name).map_err(fail)
 }
 
-fn remove_one(path: &Path) -> Result<(), Errno> {
-    match rustix::fs::unlink(path) {
-        Err(Errno::ISDIR) => rustix::fs::rmdir(path),
+/// Returns the place of what is to be removed; nothing if even its directory is missing.
+fn find(path: &Path) -> Result<Option<Place<'_>>, FileError> {
+    match Place::seek(path) {
+        Ok(place) => Ok(Some(place)),
+        Err(Lost::Os(Errno::NOENT)) => Ok(None),
+        Err(lost) => Err(lost.during("remove", path)),
+    }
+}
+
+fn remove_one(place: &Place<'_>) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(&place.directory, place.name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => rustix::fs::unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR),
         done => done,
     }
 }

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::store::{store_at, temporary_name};
-use super::{Attributes, Durability, FileError, FileKind, Place, change_attributes, failed};
+use super::{Attributes, Durability, FileError, FileKind, Place, change_attributes, failed, way};
 
 /// The permissions of directories that no one asked for.
 const PARENT_MODE: Mode = Mode::from_raw_mode(0o755);
@@ -29,11 +29,10 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Opens an existing directory. Links on the way to it are followed as the author wrote them.
+    /// Opens an existing directory. It may be a link, or behind one, if nobody else could have put
+    /// that there.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root =
-            rustix::fs::open(path, flags, Mode::empty()).map_err(failed::<Errno>("open", path))?;
+        let root = way::enter(path).map_err(|lost| lost.during("open", path))?;
         Ok(Self {
             path: path.to_owned(),
             root,

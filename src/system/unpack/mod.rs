@@ -19,8 +19,8 @@ use std::io::{self, BufReader, Read, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::Cause;
 use super::files::{self, FileError, Tree, failed};
+use super::{Cause, Digester};
 use crate::model::resource::ArchiveKind;
 use rules::{Checked, Gate};
 
@@ -45,6 +45,12 @@ pub enum UnpackError {
     BadBundle { entry: String, refusal: Refusal },
     #[error("unzip failed: {} is not in gzip format", .0.display())]
     NotGzip(PathBuf),
+    #[error("{} was replaced: expected checksum {expected:?}, got {got:?}", archive.display())]
+    Replaced {
+        archive: PathBuf,
+        expected: String,
+        got: String,
+    },
     #[error("could not read archive {}: {cause}", archive.display())]
     Unreadable { archive: PathBuf, cause: Cause },
     #[error(transparent)]
@@ -60,7 +66,30 @@ pub fn unpack(
     rules: Rules,
     limits: Limits,
 ) -> Result<Vec<PathBuf>, UnpackError> {
+    unpack_open(Source::open(archive, kind)?, into, rules, limits)
+}
+
+/// Unpacks an archive as [`unpack`] does, if it still has this SHA-256. What is checked is what is
+/// unpacked: whoever renames another archive over it meanwhile is late.
+pub fn unpack_checked(
+    archive: &Path,
+    checksum: &str,
+    kind: ArchiveKind,
+    into: &Path,
+    rules: Rules,
+    limits: Limits,
+) -> Result<Vec<PathBuf>, UnpackError> {
     let source = Source::open(archive, kind)?;
+    source.check(checksum)?;
+    unpack_open(source, into, rules, limits)
+}
+
+fn unpack_open(
+    source: Source<'_>,
+    into: &Path,
+    rules: Rules,
+    limits: Limits,
+) -> Result<Vec<PathBuf>, UnpackError> {
     let gate = || Gate::new(rules, limits, source.size);
     source.each(&mut Pass::new(gate(), None))?;
     let writer = Writer::new(Tree::open(into)?, rules);
@@ -150,6 +179,33 @@ impl<'a> Source<'a> {
             file,
             size,
         })
+    }
+
+    /// Checks that the open file has this checksum.
+    fn check(&self, checksum: &str) -> Result<(), UnpackError> {
+        let failed = failed("read", self.path);
+        (&self.file).rewind().map_err(&failed)?;
+        let mut buffer = vec![0; CHUNK];
+        let mut digester = Digester::default();
+        loop {
+            let count = match (&self.file).read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                count => count.map_err(&failed)?,
+            };
+            match buffer.get(..count) {
+                Some(chunk) if !chunk.is_empty() => digester.update(chunk),
+                _ => break,
+            }
+        }
+        let got = digester.finish().to_string();
+        match got.eq_ignore_ascii_case(checksum) {
+            true => Ok(()),
+            false => Err(UnpackError::Replaced {
+                archive: self.path.to_owned(),
+                expected: checksum.to_owned(),
+                got,
+            }),
+        }
     }
 
     /// Shows every entry to a pass, in the archive's order.

@@ -10,6 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 
+use super::super::Digest;
 use super::*;
 
 /// A directory to unpack into, one outside of it, and an archive.
@@ -128,6 +129,30 @@ fn all_kinds(items: &[Item<'_>]) -> [(Vec<u8>, ArchiveKind); 3] {
         (compressed, ArchiveKind::TarGz),
         (zip_of(items), ArchiveKind::Zip),
     ]
+}
+
+#[test]
+fn an_archive_that_was_replaced_is_not_unpacked() {
+    let room = Room::new();
+    let bytes = tar_of(&[(FILE, "file", "x")]);
+    let archive = room.at("archive");
+    files::write_private(&archive, &bytes, files::Durability::Cached).unwrap();
+    let unpack = |checksum: &str| {
+        let (rules, limits) = (Rules::Archive, Limits::ARCHIVE);
+        unpack_checked(
+            &archive,
+            checksum,
+            ArchiveKind::Tar,
+            &room.at("in"),
+            rules,
+            limits,
+        )
+    };
+    let error = unpack(&Digest::of(b"other").to_string()).unwrap_err();
+    assert!(matches!(error, UnpackError::Replaced { .. }), "{error}");
+    assert!(!room.at("in/file").exists());
+    let right = Digest::of(&bytes).to_string().to_uppercase();
+    assert_eq!(unpack(&right).unwrap(), [Path::new("file")]);
 }
 
 #[test]

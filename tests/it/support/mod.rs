@@ -57,6 +57,14 @@ impl TestEnv {
         self.at(name)
     }
 
+    /// Writes a file that nobody else can read.
+    pub fn write_secret(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        let path = self.write(name, text);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, mode).unwrap();
+        path
+    }
+
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap()
     }

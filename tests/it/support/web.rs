@@ -55,7 +55,7 @@ impl Web {
         init(&connection).await;
         let mut env = TestEnv::new();
         env.set("NATS_URL", &nats.url());
-        env.write("token", format!("{TOKEN}\n"));
+        env.write_secret("token", format!("{TOKEN}\n"));
         let mut all = vec!["fleet", "serve", "--listen", "127.0.0.1:0"];
         all.extend(args);
         let mut child = env

@@ -187,6 +187,8 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
         "owner": "root", "group": "root"});
     let exec = json!({"name": "secret command", "command": format!("/bin/echo {SECRET}"),
         "environment": [format!("TOKEN={SECRET}")], "sensitive": true, "logoutput": true});
+    // A secret that can be guessed is told by its checksum, too.
+    let digest = ccm::system::Digest::of(SECRET.as_bytes()).to_string();
     let mut answers = String::new();
     for (type_name, properties) in [
         ("file", owned("plain", SECRET)),
@@ -204,6 +206,13 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
         let forged = agent::request(&client, NODE, Verb::Ensure, headers, &body.to_string()).await;
         answers += std::str::from_utf8(&forged.body).unwrap();
     }
+    let body = json!({"protocol": "io.choria.ccm.v1.resource.status.request", "type": "file",
+        "name": file("plain")});
+    let headers = Headers::new();
+    let reply = ask_signed(&client, &signer, Verb::Status, headers, &body.to_string()).await;
+    let status = std::str::from_utf8(&reply.body).unwrap();
+    assert!(status.contains("\"mode\":\"0600\""), "{status}");
+    answers += status;
     for name in ["plain", "kv", "environment"] {
         let content = std::fs::read_to_string(file(name)).unwrap_or_default();
         assert_eq!(content, SECRET, "{name} was really there: {answers}");
@@ -230,6 +239,8 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
         ("metrics", &metrics),
     ] {
         assert!(!text.contains(SECRET), "{place}: {text}");
+        assert!(!text.contains(&digest), "{place}: {text}");
     }
     assert_eq!(holding(env.root(), SECRET), Vec::<String>::new());
+    assert_eq!(holding(env.root(), &digest), Vec::<String>::new());
 }

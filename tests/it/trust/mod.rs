@@ -5,6 +5,8 @@ mod forged;
 mod hostile;
 mod permissions;
 mod policy;
+mod sign_with;
+mod sources;
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,6 +27,7 @@ fn trusting(signer: &Signer, policy: Option<&str>, directory: &Path) -> Config {
     Config {
         trust: Some(Trust {
             required: true,
+            sources: true,
             clock_skew: Duration::from_secs(60),
             signers: vec![Listed {
                 key: signer.public_key(),

@@ -55,11 +55,28 @@ fn that_are_private_are_closed_to_others() {
 }
 
 #[test]
-fn that_everyone_may_write_to_are_not_private() {
+fn that_others_may_write_to_are_not_private() {
     let room = Room::new();
     let open = room.directory("open");
-    #[expect(clippy::disallowed_methods, reason = "a test opens a directory")]
-    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o1777)).unwrap();
-    let error = create_private_dir(&open).unwrap_err();
-    assert!(matches!(error, FileError::NotPrivate(_)), "{error}");
+    for mode in [0o1777, 0o702, 0o770] {
+        #[expect(clippy::disallowed_methods, reason = "a test opens a directory")]
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(mode)).unwrap();
+        for checked in [create_private_dir(&open), check_private_dir(&open)] {
+            let error = checked.unwrap_err().to_string();
+            assert!(error.contains("run chmod go-w"), "{mode:o}: {error}");
+        }
+    }
+    check_private_dir(&room.at("missing")).unwrap();
+}
+
+#[test]
+fn of_somebody_else_are_not_private() {
+    let room = Room::new();
+    let theirs = room.directory("theirs");
+    std::os::unix::fs::chown(&theirs, Some(1234), None).unwrap();
+    let error = create_private_dir(&theirs).unwrap_err();
+    assert!(
+        matches!(error, FileError::Foreign { owner: 1234, .. }),
+        "{error}"
+    );
 }

@@ -124,3 +124,22 @@ fn reads_text_as_text_only() {
         format!("{} is not UTF-8 text", path.display())
     );
 }
+
+#[test]
+fn a_secret_is_read_only_while_it_is_one() {
+    let room = Room::new();
+    let file = room.file("seed", "secret");
+    for (owner, mode, is_read) in [
+        (0, 0o600, true),
+        (0, 0o400, true),
+        (0, 0o640, false),
+        (0, 0o620, false),
+        (0, 0o604, false),
+        (1234, 0o600, false),
+    ] {
+        std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
+        #[expect(clippy::disallowed_methods, reason = "a test opens a file")]
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(read_secret(&file, 100).is_ok(), is_read, "{owner} {mode:o}");
+    }
+}

@@ -14,6 +14,7 @@ mod directory;
 mod look;
 mod remove;
 mod store;
+mod way;
 
 const EVERYTHING: Attributes = Attributes {
     uid: Some(1234),

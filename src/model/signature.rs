@@ -1,0 +1,93 @@
+//! The signature of a bundle: a small document beside it, by which a node that knows signers tells
+//! whose it is. How it is made and checked is `nats::trust`; whom a node believes is `agent::trust`.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::text::timestamp;
+
+/// What such a document calls itself.
+pub const BUNDLE_SIGNATURE: &str = "io.choria.ccm.v1.bundle.signature";
+
+/// What the place of a signature adds to that of its bundle.
+pub const SUFFIX: &str = ".sig";
+
+/// Who stands for the bundle of a source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BundleSignature {
+    pub protocol: String,
+    /// Where the bundle is meant to be found, as an agent's file names it, without credentials.
+    pub source: String,
+    /// The SHA-256 of the bundle.
+    pub digest: String,
+    /// When it was signed: a node takes none that is older than the one it has.
+    #[serde(with = "timestamp")]
+    pub signed: DateTime<Utc>,
+    /// A public key in the form NATS people know.
+    pub signer: String,
+    /// Over [`BundleSignature::signable`], in base64 for URLs, without padding.
+    pub signature: String,
+}
+
+impl BundleSignature {
+    /// Returns what the signature is made over: everything else that counts. A list has one form,
+    /// so nothing else reads the same.
+    pub fn signable(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let version = "ccm.bundle.v1";
+        let signed = self.signed.timestamp_micros();
+        serde_json::to_vec(&(version, &self.source, &self.digest, signed))
+    }
+}
+
+/// Returns where the signature of a bundle at this place is. What follows a `?` stays behind it.
+pub fn beside(place: &str) -> String {
+    match place.find(['?', '#']) {
+        Some(at) if place.contains("://") => {
+            let (path, rest) = place.split_at(at);
+            format!("{path}{SUFFIX}{rest}")
+        }
+        _ => format!("{place}{SUFFIX}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_beside_its_bundle() {
+        for (place, found) in [
+            ("site.tgz", "site.tgz.sig"),
+            ("odd?name", "odd?name.sig"),
+            ("https://h/site.tgz", "https://h/site.tgz.sig"),
+            ("https://h/site.tgz?v=1#x", "https://h/site.tgz.sig?v=1#x"),
+        ] {
+            assert_eq!(beside(place), found);
+        }
+    }
+
+    #[test]
+    fn everything_that_counts_is_signed() {
+        let signature = BundleSignature {
+            protocol: BUNDLE_SIGNATURE.into(),
+            source: "obj://SITE/a".into(),
+            digest: "00".repeat(32),
+            signed: DateTime::UNIX_EPOCH,
+            signer: "U".into(),
+            signature: String::new(),
+        };
+        let changes: [fn(&mut BundleSignature); 3] = [
+            |it| it.source = "obj://SITE/b".into(),
+            |it| it.digest = "01".repeat(32),
+            |it| it.signed += chrono::TimeDelta::microseconds(1),
+        ];
+        for change in changes {
+            let mut changed = signature.clone();
+            change(&mut changed);
+            assert_ne!(changed.signable().unwrap(), signature.signable().unwrap());
+        }
+        let stored = serde_json::to_string(&signature).unwrap();
+        let read: BundleSignature = serde_json::from_str(&stored).unwrap();
+        assert_eq!(read.signable().unwrap(), signature.signable().unwrap());
+    }
+}

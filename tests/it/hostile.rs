@@ -1,0 +1,209 @@
+//! A race for the file system: while the program manages files, directories, archives and scaffolds
+//! in a directory of another user, that user swaps parts of their paths for links to a guarded
+//! place, without pause. The guarded place must stay as it is to the last attribute.
+//!
+//! The rounds are counted, not timed, and the race is only won if both were seen often: changes
+//! that were made, and links that were refused.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{CWD, RenameFlags};
+
+use crate::support::http::Server;
+use crate::support::{TestEnv, pack};
+
+/// Whom the yard belongs to.
+const STRANGER: u32 = 65534;
+
+/// Tells a process of this program that it is the stranger, and where his yard is.
+const YARD: &str = "CCM_TEST_YARD";
+
+/// How many runs of the program, and how many resources of each sort a run has.
+const RUNS: usize = 25;
+const EACH: usize = 15;
+
+/// The parts of paths that are swapped, each with the link that takes its place.
+const SWAPPED: [(&str, &str); 3] = [
+    ("a", "a-link"),
+    ("deep/b", "deep/b-link"),
+    ("leaf", "leaf-link"),
+];
+
+/// The stranger at work; he ends with the test.
+struct Stranger(Child);
+
+impl Stranger {
+    fn start(yard: &Path) -> Self {
+        // Whatever the path of this program: the stranger may not be able to walk it.
+        let child = Command::new("/proc/self/exe")
+            .args(["--exact", "hostile::links_that_are_swapped_in_lead_nowhere"])
+            .env(YARD, yard)
+            .current_dir("/")
+            .uid(STRANGER)
+            .gid(STRANGER)
+            .stdout(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Swaps until killed.
+fn swap_without_end(yard: &Path) -> ! {
+    std::env::set_current_dir(yard).unwrap();
+    loop {
+        for (real, link) in SWAPPED {
+            // What root has removed meanwhile can't be swapped.
+            let _ = rustix::fs::renameat_with(CWD, real, CWD, link, RenameFlags::EXCHANGE);
+        }
+    }
+}
+
+/// Returns everything in a directory with all that could have been changed about it.
+fn fingerprint(directory: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(path) = open.pop() {
+        let meta = path.symlink_metadata().unwrap();
+        let content = match meta.is_file() {
+            true => std::fs::read(&path).unwrap(),
+            false => Vec::new(),
+        };
+        if meta.is_dir() {
+            let inside = std::fs::read_dir(&path).unwrap();
+            open.extend(inside.map(|entry| entry.unwrap().path()));
+        }
+        // The time of the last change can't be set back by anyone.
+        let text = format!(
+            "{} {}:{} {:o} {}.{} {content:?}",
+            meta.ino(),
+            meta.uid(),
+            meta.gid(),
+            meta.mode(),
+            meta.ctime(),
+            meta.ctime_nsec()
+        );
+        found.insert(path, text);
+    }
+    found
+}
+
+/// Makes what resources look for, in a directory of the stranger or in the guarded place.
+fn furnish(directory: &Path, owner: u32) {
+    std::fs::create_dir_all(directory).unwrap();
+    for index in 0..EACH {
+        for name in ["goes", "owned", "kept", "tar.tar.gz"] {
+            let file = directory.join(format!("{name}{index}"));
+            std::fs::write(&file, "as it was").unwrap();
+            chown(&file, Some(owner), Some(owner)).unwrap();
+        }
+        for name in ["made", "tree", "out", "scaffold"] {
+            let below = directory.join(format!("{name}{index}"));
+            std::fs::create_dir_all(below.join("sub")).unwrap();
+            std::fs::write(below.join("sub/file"), "as it was").unwrap();
+            for path in [below.join("sub/file"), below.join("sub"), below] {
+                chown(path, Some(owner), Some(owner)).unwrap();
+            }
+        }
+    }
+    chown(directory, Some(owner), Some(owner)).unwrap();
+}
+
+/// Returns the resources of one run, all of them below parts that are being swapped.
+fn resources(yard: &Path, run: usize, url: &str) -> String {
+    let mut entries = String::new();
+    let mut add = |kind: &str, path: &str, properties: &str| {
+        let path = yard.join(path);
+        let path = path.display();
+        entries.push_str(&format!("- {kind}:\n    - {path}: {{{properties}}}\n"));
+    };
+    let owned = format!("owner: '{STRANGER}', group: root");
+    let mode = ["'0600'", "'0666'"][run % 2];
+    for index in 0..EACH {
+        let part = ["a", "deep/b"][index % 2];
+        let at = |name: &str| format!("{part}/{name}{index}");
+        let present = format!("ensure: present, {owned}, mode: {mode}");
+        add(
+            "file",
+            &at("kept"),
+            &format!("{present}, content: 'run {run}'"),
+        );
+        add("file", &at("owned"), &present);
+        add("file", &at("goes"), "ensure: absent");
+        let directory = format!("ensure: directory, {owned}, mode: {mode}");
+        add("file", &at("made"), &directory);
+        add("file", &format!("{part}/new{index}/r{run}"), &directory);
+        add("file", &at("tree"), "ensure: absent, force: true");
+        add(
+            "scaffold",
+            &at("scaffold"),
+            &format!("ensure: present, source: templates, purge: true, data: {{run: {run}}}"),
+        );
+        let out = yard.join(at("out"));
+        let extract = format!(
+            "url: '{url}', owner: root, group: root, ensure: present, extract_parent: {}, creates: /nowhere/{run}",
+            out.display()
+        );
+        add("archive", &format!("{}.tar.gz", at("tar")), &extract);
+        add(
+            "file",
+            "leaf",
+            &format!("{present}, content: '{run} {index}'"),
+        );
+    }
+    entries
+}
+
+#[test]
+fn links_that_are_swapped_in_lead_nowhere() {
+    if let Some(yard) = std::env::var_os(YARD) {
+        swap_without_end(Path::new(&yard));
+    }
+    let env = TestEnv::new();
+    let open = std::fs::Permissions::from_mode(0o711);
+    std::fs::set_permissions(env.root(), open).unwrap();
+    env.write("templates/sub/file", "run [[ data.run ]]\n");
+    env.write("templates/other/file", "run [[ data.run ]]\n");
+    let server = Server::serving(pack::tgz(&[("sub/file", "unpacked"), ("other/file", "x")]));
+    let (guard, yard) = (env.path("guard"), env.path("yard"));
+    furnish(&guard, 0);
+    for (real, link) in SWAPPED {
+        if real == "leaf" {
+            env.write("yard/leaf", "as it was");
+            symlink(guard.join("kept0"), yard.join(link)).unwrap();
+        } else {
+            furnish(&yard.join(real), STRANGER);
+            symlink(&guard, yard.join(link)).unwrap();
+        }
+        std::os::unix::fs::lchown(yard.join(link), Some(STRANGER), Some(STRANGER)).unwrap();
+    }
+    for directory in ["deep", ""] {
+        chown(yard.join(directory), Some(STRANGER), Some(STRANGER)).unwrap();
+    }
+    let before = fingerprint(&guard);
+    let (mut changed, mut refused) = (0, 0);
+    let stranger = Stranger::start(&yard);
+    for run in 0..RUNS {
+        let applied = env.apply(&resources(&yard, run, &server.url("/x.tar.gz")), &[]);
+        for event in applied.document["events"].as_array().unwrap() {
+            let error = event["error"][0].as_str().unwrap_or_default();
+            changed += usize::from(event["changed"] == true);
+            refused += usize::from(error.contains("refusing to follow the symlink"));
+        }
+        assert_eq!(fingerprint(&guard), before, "run {run}");
+    }
+    drop(stranger);
+    // Thousands of tries, and either side won many of them.
+    println!("{changed} changed, {refused} refused");
+    assert!(changed > RUNS && refused > RUNS, "{changed} {refused}");
+}
