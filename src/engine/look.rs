@@ -66,5 +66,9 @@ pub fn look(
         scaffolds: &scaffold::Sources::default(),
     };
     let provider = resource::select_provider(resource, host)?;
-    Ok(resource::inspect(resource, &provider, host)?)
+    let mut state = resource::inspect(resource, &provider, host)?;
+    if resource.common.sensitive {
+        state.hide_content();
+    }
+    Ok(state)
 }

@@ -95,15 +95,6 @@ impl State {
             _ => {}
         }
     }
-
-    /// Takes the same away from a file that not everybody may read.
-    pub fn hide_closed_content(&mut self) {
-        if let Detail::File { metadata } = &self.detail
-            && u32::from_str_radix(&metadata.mode, 8).is_ok_and(|mode| mode & 0o004 == 0)
-        {
-            self.hide_content();
-        }
-    }
 }
 
 impl Detail {

@@ -207,7 +207,7 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
         answers += std::str::from_utf8(&forged.body).unwrap();
     }
     let body = json!({"protocol": "io.choria.ccm.v1.resource.status.request", "type": "file",
-        "name": file("plain")});
+        "name": file("plain"), "properties": {"name": file("plain"), "sensitive": true}});
     let headers = Headers::new();
     let reply = ask_signed(&client, &signer, Verb::Status, headers, &body.to_string()).await;
     let status = std::str::from_utf8(&reply.body).unwrap();
