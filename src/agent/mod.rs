@@ -5,7 +5,7 @@
 //! them apart in order. Read `verbs` for what a node can be asked, `schedule` for when it acts by
 //! itself, `assignment` for what the fleet wants of it, `work` for a run, `desk` for the queue,
 //! `trust` for who may
-//! ask, `spool` and `publisher` for how events reach the bus. Everything keeps going while the bus is
+//! ask, `spool` and `publisher` for how events reach the bus, `registrar` for services. Everything keeps going while the bus is
 //! away.
 
 pub mod assignment;
@@ -24,6 +24,7 @@ pub mod outbox;
 pub mod pause;
 pub mod presence;
 pub mod publisher;
+pub mod registrar;
 pub mod schedule;
 pub mod serve;
 pub mod simulate;
@@ -56,6 +57,7 @@ use outbox::Outbox;
 use pause::PauseBook;
 use presence::Presence;
 use publisher::Publisher;
+use registrar::Registrar;
 use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
 use trust::audit::Audit;
@@ -147,6 +149,7 @@ impl Agent {
         let cache = Cache::open(&config.cache_dir)?;
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
         agent.begin_publishing(spool);
+        agent.begin_registering(config);
         agent.begin_patrol();
         agent.begin_monitor(config).await?;
         Ok(agent)
@@ -213,6 +216,19 @@ impl Agent {
             self.stop_publishing.subscribe(),
         );
         self.publishing.spawn(publishing);
+    }
+
+    /// Publishes the services of this node, if the file says where.
+    fn begin_registering(&mut self, config: &Config) {
+        if let (Some(registrar), Some(destination)) = (&self.node.registrar, config.destination()) {
+            let registering = registrar.clone().publish(
+                self.connection.clone(),
+                destination,
+                self.stop_publishing.subscribe(),
+                FLUSH_GRACE,
+            );
+            self.publishing.spawn(registering);
+        }
     }
 
     async fn listen(&mut self, subjects: &Subjects, nudge: &Arc<Notify>) -> Result<(), AgentError> {
@@ -355,6 +371,9 @@ fn build(
         config.identity.token(),
         log.clone(),
     );
+    let registrar = config
+        .registration
+        .map(|_| Registrar::new(clock.clone(), metrics.clone(), log.clone()));
     let node = Node {
         identity: config.identity.clone(),
         collective: config.collective.clone(),
@@ -384,6 +403,8 @@ fn build(
         audit: Audit::default(),
         desk,
         outbox,
+        registrar,
+        registration_stream: config.registration_stream.clone(),
         bus: Bus::over(connection.clone(), Handle::current()),
         pretend: None,
         metrics,

@@ -11,13 +11,14 @@ use super::node::Node;
 use super::sources::{self, Fetched};
 use super::trust::Asker;
 use crate::engine::{
-    Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, directory_of, look,
+    Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, Standing, directory_of, look,
     status_line, to_look_at,
 };
 use crate::hiera::Layers;
 use crate::manifest::{self, Input, Manifest};
 use crate::model::Value;
 use crate::model::event::{Outcome, Summary, TransactionEvent};
+use crate::model::registration::Entry;
 use crate::model::request::StatusRequest;
 use crate::model::resource::{Phase, Resource, decode};
 use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunSummary, Trigger};
@@ -391,6 +392,12 @@ impl Sink for Reporter<'_> {
 
     fn line(&mut self, line: &Line) {
         self.node.log.line(line);
+    }
+
+    fn services(&mut self, entries: &[Entry], standing: Standing) {
+        if let Some(registrar) = &self.node.registrar {
+            registrar.take(entries, standing);
+        }
     }
 
     /// Keeps a diff for the answer. Nobody watches one in a log, and it may show more than an

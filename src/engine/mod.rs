@@ -2,7 +2,8 @@
 //!
 //! The engine owns all policy (control, require, subscribe, noop, health) and knows nothing of
 //! who called it. Types and providers own none of it. [`flow`] is the life of one resource,
-//! [`run`] that of a manifest, [`session`] what is remembered, `owed` what must not be forgotten.
+//! [`run`] that of a manifest, [`session`] what is remembered, `owed` what must not be forgotten,
+//! `registration` which services may be found.
 
 mod child;
 mod control;
@@ -10,6 +11,7 @@ pub mod flow;
 mod line;
 mod look;
 mod owed;
+mod registration;
 pub mod run;
 pub mod session;
 
@@ -19,6 +21,7 @@ use std::path::{Path, PathBuf};
 use crate::model::Resource;
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
+use crate::model::registration::Entry;
 use crate::resource::{Host, package, scaffold, service};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
@@ -29,6 +32,7 @@ pub use flow::FlowError;
 pub use line::{Level, Line, status_line};
 pub use look::{LookError, look, to_look_at};
 pub use owed::Owed;
+pub use registration::Standing;
 pub use session::{EventIds, NoEvents, Session, SessionError};
 
 /// Where events and lines go: a terminal, a log, a spool.
@@ -45,6 +49,9 @@ pub trait Sink {
     /// Takes how far the download of a resource is; its event tells the end. Of interest only to
     /// who watches.
     fn received(&mut self, _resource: &str, _bytes: u64, _of: Option<u64>) {}
+
+    /// Takes how the services of a resource stand. Of interest only to who registers them.
+    fn services(&mut self, _entries: &[Entry], _standing: Standing) {}
 }
 
 /// How a run is meant.

@@ -5,6 +5,7 @@
 //! - [`subject`]: every subject and key, as types
 //! - [`kv`] and [`object`]: buckets of values and of files, read, written and watched
 //! - [`feed`]: stored events in order, and those to come
+//! - [`registration`]: services and where they are found
 //! - [`streams`]: what a fleet keeps on the servers, made once and brought up to date
 //! - [`trust`]: signatures on requests
 //! - [`micro`]: a service that the `nats` command can find, ask and count
@@ -26,6 +27,7 @@ mod follow;
 pub mod kv;
 pub mod micro;
 pub mod object;
+pub mod registration;
 pub mod streams;
 pub mod subject;
 pub mod trust;
@@ -65,6 +67,8 @@ pub enum NatsError {
     },
     #[error("JetStream is not available at {servers}: {reason}")]
     NoJetStream { servers: String, reason: String },
+    #[error("stream {0} does not exist")]
+    NoStream(String),
     #[error("bucket {0} does not exist")]
     NoBucket(String),
     #[error("invalid key {} for bucket {bucket}", quote(.key))]
@@ -102,6 +106,9 @@ impl NatsError {
 
     /// Whether what was asked for is not there, as opposed to out of reach.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::NoBucket(_) | Self::NoObject { .. })
+        matches!(
+            self,
+            Self::NoStream(_) | Self::NoBucket(_) | Self::NoObject { .. }
+        )
     }
 }

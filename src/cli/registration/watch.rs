@@ -1,0 +1,98 @@
+//! `ccm registration watch`: services as they come and go, until somebody interrupts.
+
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{failed, line};
+use crate::cli::environment::NatsArgs;
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::engine::{Level, Line, Sink as _};
+use crate::nats::registration::{Change, Watch};
+
+/// Shows registered services, then what changes
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Only of this cluster
+    #[arg(default_value = "*")]
+    cluster: String,
+
+    /// Only with this protocol
+    #[arg(default_value = "*")]
+    protocol: String,
+
+    /// Only this service
+    #[arg(default_value = "*")]
+    service: String,
+
+    /// Only at this address
+    #[arg(default_value = "*")]
+    ip: String,
+
+    /// Prints one JSON document per line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(
+    args: &Args,
+    nats: &NatsArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let words = [&args.cluster, &args.protocol, &args.service, &args.ip];
+    runtime::block_on(async {
+        let connection = nats.connect().await?;
+        let stream = nats.registration_stream();
+        let watching = connection.watch_registrations(stream, words.map(String::as_str));
+        let watch = watching.await.map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            () = show(watch, args.json, console) => {}
+        }
+        Ok(Verdict::default())
+    })
+}
+
+/// Shows changes for as long as there is a connection.
+async fn show(mut watch: Watch, is_json: bool, console: &mut Console) {
+    while let Some(change) = watch.next().await {
+        match (change, is_json) {
+            (Change::Unreadable(what), _) => {
+                console.log(&Line::new(Level::Warn, what.to_string()));
+            }
+            (change, true) => {
+                if let Some(document) = document(&change) {
+                    console.print(&format!("{document}\n"));
+                }
+            }
+            (Change::Updated(entry), false) => {
+                let port = entry.port().map_or("none".into(), |port| port.to_string());
+                let mut line = line(Level::Info, "Updated entry", &entry).with("port", port);
+                if let Some(ttl) = entry.ttl {
+                    line = line.with("ttl", ttl);
+                }
+                console.line(&line);
+            }
+            (Change::Removed { entry, reason }, false) => {
+                let line = line(Level::Warn, "Removed entry", &entry);
+                console.line(&line.with("reason", reason));
+            }
+        }
+    }
+}
+
+/// Returns a change for machines.
+fn document(change: &Change) -> Option<serde_json::Value> {
+    match change {
+        Change::Updated(entry) => Some(json!({ "action": "register", "entry": entry })),
+        Change::Removed { entry, reason } => Some(json!({
+            "action": "remove",
+            "entry": entry,
+            "reason": reason,
+        })),
+        Change::Unreadable(_) => None,
+    }
+}
