@@ -8,6 +8,7 @@ use crate::cli::environment::NatsArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use crate::engine::{Level, Line, Sink as _};
+use crate::model::registration::Entry;
 use crate::nats::registration::{Change, Watch};
 
 /// Shows registered services, then what changes
@@ -63,19 +64,15 @@ async fn show(mut watch: Watch, is_json: bool, console: &mut Console) {
             (Change::Unreadable(what), _) => {
                 console.log(&Line::new(Level::Warn, what.to_string()));
             }
-            (change, true) => {
-                if let Some(document) = document(&change) {
-                    console.print(&format!("{document}\n"));
-                }
+            (Change::Updated(entry), true) => {
+                let document = json!({ "action": "register", "entry": entry });
+                console.print(&format!("{document}\n"));
             }
-            (Change::Updated(entry), false) => {
-                let port = entry.port().map_or("none".into(), |port| port.to_string());
-                let mut line = line(Level::Info, "Updated entry", &entry).with("port", port);
-                if let Some(ttl) = entry.ttl {
-                    line = line.with("ttl", ttl);
-                }
-                console.line(&line);
+            (Change::Removed { entry, reason }, true) => {
+                let document = json!({ "action": "remove", "entry": entry, "reason": reason });
+                console.print(&format!("{document}\n"));
             }
+            (Change::Updated(entry), false) => console.line(&updated(&entry)),
             (Change::Removed { entry, reason }, false) => {
                 let line = line(Level::Warn, "Removed entry", &entry);
                 console.line(&line.with("reason", reason));
@@ -84,15 +81,11 @@ async fn show(mut watch: Watch, is_json: bool, console: &mut Console) {
     }
 }
 
-/// Returns a change for machines.
-fn document(change: &Change) -> Option<serde_json::Value> {
-    match change {
-        Change::Updated(entry) => Some(json!({ "action": "register", "entry": entry })),
-        Change::Removed { entry, reason } => Some(json!({
-            "action": "remove",
-            "entry": entry,
-            "reason": reason,
-        })),
-        Change::Unreadable(_) => None,
+fn updated(entry: &Entry) -> Line {
+    let port = entry.port().map_or("none".into(), |port| port.to_string());
+    let line = line(Level::Info, "Updated entry", entry).with("port", port);
+    match entry.ttl {
+        Some(ttl) => line.with("ttl", ttl),
+        None => line,
     }
 }
