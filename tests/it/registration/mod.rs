@@ -10,11 +10,12 @@ use std::time::Duration;
 use async_nats::jetstream::stream::Config;
 use ccm::model::registration::{Entry, Port, Ttl};
 use ccm::nats::registration::{Destination, STREAM, StreamOptions};
+use ccm::nats::{Patience, Settings, connect};
 use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
 use crate::support::TestEnv;
-use crate::support::nats::NatsServer;
+use crate::support::nats::{LIMIT, NatsServer};
 
 fn world() -> (TestEnv, NatsServer) {
     let (mut env, server) = (TestEnv::new(), NatsServer::start());
@@ -376,6 +377,28 @@ async fn more_entries_are_found_than_servers_give_at_once() {
     }
     let found = env.ccm(&["reg", "query", "--json"]).json();
     assert_eq!(found.as_array().unwrap().len(), 2000);
+}
+
+#[tokio::test]
+async fn a_reader_needs_no_right_but_to_ask() {
+    let rights = format!("publish: [\"$JS.API.DIRECT.GET.{STREAM}\"], subscribe: [\"_INBOX.>\"]");
+    let server = NatsServer::with(&format!(
+        "no_auth_user: all\nauthorization {{ users: [ {{ user: all }}, \
+         {{ user: reader, password: pw, permissions: {{ {rights} }} }} ] }}"
+    ));
+    let all = server.client().await;
+    let options = StreamOptions::default();
+    all.init_registrations(STREAM, options).await.unwrap();
+    let url = server.url().replace("//", "//reader:pw@");
+    let settings = Settings::plain(&url).unwrap();
+    let reader = connect(&settings, Patience::Once(LIMIT), "test").await;
+    let reader = reader.unwrap();
+    let found = async || reader.registrations(STREAM, [""; 4]).await.unwrap();
+    assert_eq!(found().await.entries, []);
+    let destination = Destination::Jetstream(STREAM.into());
+    let entry = entry("10.0.0.1", 80);
+    all.register(&entry, &destination).await.unwrap();
+    assert_eq!(found().await.entries, [entry]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
