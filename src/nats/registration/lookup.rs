@@ -46,8 +46,10 @@ impl Connection {
     pub async fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Found, NatsError> {
         check_stream(stream)?;
         let filter = subject::filter(words)?;
-        // A template must not wait for a server that is known to be away.
-        if !self.is_up() {
+        // An agent that has just started is about to be connected; longer nobody waits.
+        let mut link = self.state();
+        let connected = async { link.wait_for(|link| link.is_up()).await.is_ok() };
+        if !timeout(API_LIMIT, connected).await.unwrap_or(false) {
             return Err(NatsError::Closed);
         }
         let messages = match ask(self, stream, &filter).await? {

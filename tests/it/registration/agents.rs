@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ccm::agent::config::Registration;
-use ccm::nats::registration::{STREAM, StreamOptions};
+use ccm::nats::registration::{Destination, STREAM, StreamOptions};
 use futures_util::StreamExt as _;
 
 use crate::support::TestEnv;
@@ -134,6 +134,29 @@ async fn health_checks_alone_keep_a_service_registered_on_the_plain_bus() {
     running.stop().await;
 }
 
+#[tokio::test]
+async fn the_first_run_of_an_agent_finds_services() {
+    let (env, server) = (TestEnv::new(), NatsServer::start());
+    init(&server).await;
+    let destination = Destination::Jetstream(STREAM.into());
+    let connection = server.client().await;
+    let entry = super::entry("10.0.0.1", 80);
+    connection.register(&entry, &destination).await.unwrap();
+    let target = env.at("backends");
+    let lookup = "{{ registrations('prod', 'http', 'web', '*')[0].Address }}";
+    let file = env.write(
+        "site.yaml",
+        format!("ccm:\n  resources:\n    - file:\n        - {target}: {{ensure: present, content: \"{lookup}\", owner: root, group: root, mode: 0644}}\n"),
+    );
+    let lines = format!("manifests: [{file}]\n");
+    let _agent = AgentProcess::start(&env, "lb1.lab", &server.url(), &lines);
+    eventually("a file of what was found", async || {
+        let found = std::fs::read_to_string(env.path("backends")).ok()?;
+        (found == "10.0.0.1").then_some(())
+    })
+    .await;
+}
+
 /// A host with a server, and agents that systemd runs.
 struct Site<'h>(&'h SystemdHost);
 
@@ -142,19 +165,17 @@ impl<'h> Site<'h> {
         host.install(&tool("nats-server"), "/usr/local/bin/nats-server");
         host.sh("mkdir -p /etc/lb /root/lb && rm -f /root/broken /root/reloads");
         let site = Self(host);
-        site.begin(
-            "bus",
-            "/usr/local/bin/nats-server -a 127.0.0.1 -js -sd /root/nats",
-        );
+        let bus = "/usr/local/bin/nats-server -a 127.0.0.1 -js -sd /root/nats";
+        site.begin("bus", "exec", bus);
         let init = ["registration", "init"];
         site.eventually("a bus", || host.ccm(&init).code == Some(0));
         site
     }
 
-    /// Runs a command as a service of its own.
-    fn begin(&self, unit: &str, command: &str) {
-        self.0
-            .sh(&format!("systemd-run --quiet --unit=site-{unit} {command}"));
+    /// Runs a command as a service of this type, and waits as long as the type says.
+    fn begin(&self, unit: &str, kind: &str, command: &str) {
+        let unit = format!("--unit=site-{unit} --service-type={kind}");
+        self.0.sh(&format!("systemd-run --quiet {unit} {command}"));
     }
 
     fn agent(&self, name: &str, manifest: &str, lines: &str) {
@@ -163,7 +184,9 @@ impl<'h> Site<'h> {
              servers: nats://127.0.0.1:4222\nmanifests: [{manifest}]\n{lines}"
         );
         self.0.write(&format!("/root/{name}-agent.yaml"), &config);
-        self.begin(name, &format!("ccm agent --config /root/{name}-agent.yaml"));
+        let command = format!("ccm agent --config /root/{name}-agent.yaml");
+        // It says when it is ready; before that a signal would end it.
+        self.begin(name, "notify", &command);
     }
 
     fn eventually(&self, what: &str, mut look: impl FnMut() -> bool) {
@@ -178,17 +201,18 @@ impl<'h> Site<'h> {
         }
     }
 
-    /// Waits until the balancer has loaded a file that holds these lines, each time the agent is
-    /// told to look again.
+    /// Waits until the balancer has loaded a file that holds these lines. Its agent is told to look
+    /// again, because nobody wants to wait for its interval.
     fn balancer_follows(&self, backends: &str) {
         let expected = format!("# managed by ccm\n{backends}");
         self.eventually("the balancer follows", || {
-            self.0.sh("systemctl kill -s HUP site-balancer; sleep 1");
-            let loaded = self
-                .0
-                .exists("/root/loaded")
-                .then(|| self.0.read("/root/loaded"));
-            loaded.is_some_and(|text| text.trim_end() == expected.trim_end())
+            let is_there = self.0.exists("/root/loaded");
+            let loaded = is_there.then(|| self.0.read("/root/loaded"));
+            let follows = loaded.is_some_and(|text| text.trim_end() == expected.trim_end());
+            if !follows {
+                self.0.sh("systemctl kill -s HUP site-balancer; sleep 1");
+            }
+            follows
         });
     }
 
@@ -201,8 +225,9 @@ impl<'h> Site<'h> {
 impl Drop for Site<'_> {
     fn drop(&mut self) {
         let units = "site-balancer site-webserver site-bus web lb";
-        self.0
-            .sh(&format!("systemctl stop {units}; rm -f /root/loaded"));
+        // Some may never have begun.
+        let script = format!("systemctl stop {units}; rm -f /root/loaded");
+        let _ = self.0.run(&["sh", "-c", &script]);
     }
 }
 
@@ -217,7 +242,7 @@ fn a_load_balancer_follows_the_services_that_come_and_go() {
     // A real HTTP server, which can be kept from starting.
     host.unit(
         "web.service",
-        "[Service]\nExecStartPre=/usr/bin/test ! -e /root/broken\nExecStart=/usr/local/bin/nats-server -a 127.0.0.1 -p 4333 -m 8080\n[Install]\nWantedBy=multi-user.target\n",
+        "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStartPre=/usr/bin/test ! -e /root/broken\nExecStart=/usr/local/bin/nats-server -a 127.0.0.1 -p 4333 -m 8080\n[Install]\nWantedBy=multi-user.target\n",
     );
     host.unit(
         "lb.service",
