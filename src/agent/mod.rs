@@ -5,8 +5,8 @@
 //! them apart in order. Read `verbs` for what a node can be asked, `schedule` for when it acts by
 //! itself, `assignment` for what the fleet wants of it, `work` for a run, `desk` for the queue,
 //! `trust` for who may
-//! ask, `spool` and `publisher` for how events reach the bus, `herald` for what Choria's tools hear. Everything keeps going while the bus is
-//! away.
+//! ask, `spool` and `publisher` for how events reach the bus, `herald` for what Choria's tools hear,
+//! `registrar` for services. Everything keeps going while the bus is away.
 
 pub mod assignment;
 pub mod cache;
@@ -25,6 +25,7 @@ pub mod outbox;
 pub mod pause;
 pub mod presence;
 pub mod publisher;
+pub mod registrar;
 pub mod schedule;
 pub mod serve;
 pub mod simulate;
@@ -59,6 +60,7 @@ use outbox::Outbox;
 use pause::PauseBook;
 use presence::Presence;
 use publisher::Publisher;
+use registrar::Registrar;
 use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
 use trust::audit::Audit;
@@ -151,6 +153,7 @@ impl Agent {
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
         agent.begin_publishing(spool);
         agent.begin_telling();
+        agent.begin_registering(config);
         agent.begin_patrol();
         agent.begin_monitor(config).await?;
         Ok(agent)
@@ -225,6 +228,19 @@ impl Agent {
         let telling = self.node.herald.clone();
         self.publishing
             .spawn(telling.tell(self.connection.clone(), stopped));
+    }
+
+    /// Publishes the services of this node, if the file says where.
+    fn begin_registering(&mut self, config: &Config) {
+        if let (Some(registrar), Some(destination)) = (&self.node.registrar, config.destination()) {
+            let registering = registrar.clone().publish(
+                self.connection.clone(),
+                destination,
+                self.stop_publishing.subscribe(),
+                FLUSH_GRACE,
+            );
+            self.publishing.spawn(registering);
+        }
     }
 
     async fn listen(&mut self, subjects: &Subjects, nudge: &Arc<Notify>) -> Result<(), AgentError> {
@@ -368,6 +384,9 @@ fn build(
         log.clone(),
     );
     let herald = Herald::new(&config.choria, &config.identity, clock.clone(), log.clone());
+    let registrar = config
+        .registration
+        .map(|_| Registrar::new(clock.clone(), metrics.clone(), log.clone()));
     let node = Node {
         identity: config.identity.clone(),
         collective: config.collective.clone(),
@@ -400,6 +419,8 @@ fn build(
         desk,
         outbox,
         herald,
+        registrar,
+        registration_stream: config.registration_stream.clone(),
         bus: Bus::over(connection.clone(), Handle::current()),
         pretend: None,
         metrics,

@@ -15,6 +15,7 @@ use super::log::Log;
 use super::metrics::Metrics;
 use super::outbox::Outbox;
 use super::pause::PauseBook;
+use super::registrar::Registrar;
 use super::simulate::Pretend;
 use super::trust::Gatekeeper;
 use super::trust::audit::Audit;
@@ -61,6 +62,10 @@ pub struct Node {
     pub desk: Desk,
     pub outbox: Outbox,
     pub herald: Herald,
+    /// Takes the services of this node, if they are registered.
+    pub registrar: Option<Registrar>,
+    /// Where templates look services up.
+    pub registration_stream: String,
     pub bus: Bus,
     pub metrics: Metrics,
     pub log: Log,
@@ -94,6 +99,7 @@ impl Node {
     /// Returns what templates see in a run whose relative paths start at `directory`.
     pub fn env(&self, directory: &Path) -> Env {
         let bus = self.bus.clone();
+        let (registry, stream) = (bus.clone(), self.registration_stream.clone());
         Env {
             facts: self.facts.current(),
             environ: self.environ.clone(),
@@ -102,6 +108,9 @@ impl Node {
                 files::read_to_string(path, MAX_BYTES).map_err(|err| err.to_string())
             })),
             kv_get: Some(Arc::new(move |bucket, key| bus.kv_get(bucket, key))),
+            registrations: Some(Arc::new(move |words| {
+                registry.registrations(&stream, words)
+            })),
             ..Env::default()
         }
     }

@@ -12,14 +12,15 @@ use super::slots::claim_of;
 use super::sources::{self, Fetched};
 use super::trust::Asker;
 use crate::engine::{
-    Checked, Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, directory_of, look,
-    status_line, to_look_at,
+    Checked, Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, Standing,
+    directory_of, look, status_line, to_look_at,
 };
 use crate::hiera::Layers;
 use crate::manifest::{self, Input, Manifest};
 use crate::model::Value;
 use crate::model::event::{Outcome, Summary, TransactionEvent};
 use crate::model::governor::Claim;
+use crate::model::registration::Entry;
 use crate::model::request::StatusRequest;
 use crate::model::resource::{Phase, Resource, decode};
 use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunSummary, Trigger};
@@ -421,6 +422,12 @@ impl Sink for Reporter<'_> {
 
     fn checked(&mut self, checked: &Checked<'_>) {
         self.node.herald.checked(checked);
+    }
+
+    fn services(&mut self, entries: &[Entry], standing: Standing) {
+        if let Some(registrar) = &self.node.registrar {
+            registrar.take(entries, standing);
+        }
     }
 
     /// Keeps a diff for the answer. Nobody watches one in a log, and it may show more than an

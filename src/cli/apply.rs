@@ -213,7 +213,13 @@ pub(super) fn load(
 ) -> Result<Loaded, CliError> {
     let bus = inputs.nats.bus();
     let fetched = fetch(source, &bus, console)?;
-    let mut env = environment(&fetched.directory, !inputs.no_read_env, &inputs.facts, &bus)?;
+    let mut env = environment(
+        &fetched.directory,
+        !inputs.no_read_env,
+        &inputs.facts,
+        &inputs.nats,
+        &bus,
+    )?;
     let text = files::read_to_string(&fetched.manifest_path, MAX_MANIFEST_BYTES)
         .map_err(CliError::usage)?;
     let mut layers = Layers::default();

@@ -9,6 +9,7 @@ use super::CliError;
 use crate::facts::{Gatherer, Places};
 use crate::model::document;
 use crate::model::value::{Map, Value};
+use crate::nats::registration;
 use crate::nats::{self, Bus, Connection, ContextError, Given, Patience, Settings, context};
 use crate::resource::package;
 use crate::system::{SystemClock, files};
@@ -44,9 +45,15 @@ pub(super) struct NatsArgs {
     #[arg(long, global = true, env = "NATS_CONTEXT", value_name = "NAME")]
     context: Option<String>,
 
-    /// The stream of registrations for lookups
-    #[arg(short = 'R', long, global = true, value_name = "STREAM", hide = true)]
-    registration: Option<String>,
+    /// The stream that holds registered services
+    #[arg(
+        short = 'R',
+        long,
+        global = true,
+        value_name = "STREAM",
+        default_value = registration::STREAM
+    )]
+    registration: String,
 }
 
 impl NatsArgs {
@@ -81,6 +88,11 @@ impl NatsArgs {
             configured_context,
         };
         context::resolve(&given, &variables(), Some(DEFAULT_CONTEXT))
+    }
+
+    /// Returns the stream that holds registered services.
+    pub(super) fn registration_stream(&self) -> &str {
+        &self.registration
     }
 
     /// Returns a bus that connects when it is first used.
@@ -176,6 +188,7 @@ pub(super) fn environment(
     directory: &Path,
     read_env: bool,
     facts: &FactArgs,
+    nats: &NatsArgs,
     bus: &Bus,
 ) -> Result<Env, CliError> {
     let mut environ: Map = variables()
@@ -186,6 +199,7 @@ pub(super) fn environment(
         environ.extend(read_env_file(Path::new(".env"))?);
     }
     let bus = bus.clone();
+    let (registry, stream) = (bus.clone(), nats.registration.clone());
     Ok(Env {
         facts: lazy_facts(facts.given()?),
         environ: environ.into(),
@@ -196,6 +210,9 @@ pub(super) fn environment(
         })),
         kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
             bus.kv_get(bucket, key)
+        })),
+        registrations: Some(Arc::new(move |words| {
+            registry.registrations(&stream, words)
         })),
         ..Env::default()
     })

@@ -13,6 +13,7 @@ mod fleet;
 mod hiera;
 mod keys;
 mod output;
+mod registration;
 mod runtime;
 mod session;
 mod signing;
@@ -59,6 +60,8 @@ enum Command {
     Template(template::Args),
     Validate(validate::Args),
     Fleet(fleet::Args),
+    #[command(visible_aliases = ["reg", "r"])]
+    Registration(registration::Args),
     Cfengine(cfengine::Args),
     Keys(keys::Args),
     Util(util::Args),
@@ -138,6 +141,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Template(args) => template::run(&args, &mut console),
         Command::Validate(args) => validate::run(&args, &mut console),
         Command::Fleet(args) => fleet::run(args, &mut console),
+        Command::Registration(args) => registration::run(args, &mut console),
         Command::Cfengine(args) => cfengine::run(args, &mut console),
         Command::Keys(args) => keys::run(&args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),

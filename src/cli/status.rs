@@ -73,7 +73,8 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
     }
     resource.common.provider.clone_from(&args.provider);
     let directory = std::env::current_dir().unwrap_or_default();
-    let env = environment(&directory, true, &FactArgs::default(), &args.nats.bus())
+    let facts = FactArgs::default();
+    let env = environment(&directory, true, &facts, &args.nats, &args.nats.bus())
         .map_err(|err| err.to_string())?;
     let machine = Machine {
         runner: &SystemRunner::new(),

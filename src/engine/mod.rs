@@ -2,7 +2,8 @@
 //!
 //! The engine owns all policy (control, require, subscribe, noop, health) and knows nothing of
 //! who called it. Types and providers own none of it. [`flow`] is the life of one resource,
-//! [`run`] that of a manifest, [`session`] what is remembered, `owed` what must not be forgotten.
+//! [`run`] that of a manifest, [`session`] what is remembered, `owed` what must not be forgotten,
+//! `registration` which services may be found.
 
 mod child;
 mod control;
@@ -10,6 +11,7 @@ pub mod flow;
 mod line;
 mod look;
 mod owed;
+mod registration;
 pub mod run;
 pub mod session;
 
@@ -24,6 +26,7 @@ use crate::model::Resource;
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
 use crate::model::health::HealthCheck;
+use crate::model::registration::Entry;
 use crate::resource::{Host, package, scaffold, service};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
@@ -34,6 +37,7 @@ pub use flow::FlowError;
 pub use line::{Level, Line, status_line};
 pub use look::{LookError, look, to_look_at};
 pub use owed::Owed;
+pub use registration::Standing;
 pub use session::{EventIds, NoEvents, Session, SessionError};
 
 /// Where events and lines go: a terminal, a log, a spool.
@@ -54,6 +58,9 @@ pub trait Sink {
     /// Takes what a health check said; the resource's event tells it in short. Of interest only to
     /// who watches checks.
     fn checked(&mut self, _checked: &Checked<'_>) {}
+
+    /// Takes how the services of a resource stand. Of interest only to who registers them.
+    fn services(&mut self, _entries: &[Entry], _standing: Standing) {}
 }
 
 /// A health check that has just run.

@@ -96,10 +96,11 @@ impl Engine<'_> {
         }
     }
 
-    /// Reports and records an event.
+    /// Reports and records an event, and announces the services of its resource.
     pub fn record(&mut self, scope: &Scope, event: TransactionEvent) -> Result<(), SessionError> {
         let manifest = scope.manifest.as_deref();
         self.sink.borrow_mut().event(&event, manifest);
+        self.announce(scope, &event);
         self.session.record(event)
     }
 

@@ -3,12 +3,28 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::text::{go_duration, parse_wait, quote};
 use super::value::Value;
+
+/// The keys of an entry, in the order they are written.
+const KEYS: [&str; 8] = [
+    "cluster",
+    "service",
+    "protocol",
+    "address",
+    "port",
+    "priority",
+    "annotations",
+    "ttl",
+];
+
+/// The shortest life that servers take.
+const MIN_TTL: Duration = Duration::from_secs(1);
 
 /// One service, ready to be published while its resource is stable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -97,17 +113,33 @@ impl<'de> Deserialize<'de> for Ttl {
             Value::Int(nanos) => Ok(Self::After(Duration::from_nanos(
                 u64::try_from(nanos).unwrap_or(0),
             ))),
-            Value::Str(text) if &*text == "never" => Ok(Self::Never),
-            Value::Str(text) => parse_wait(&text).map(Self::After).map_err(|err| {
-                serde::de::Error::custom(format_args!(
-                    "invalid TTL duration {}: {err}",
-                    quote(&text)
-                ))
-            }),
+            Value::Str(text) => text.parse().map_err(serde::de::Error::custom),
             other => Err(serde::de::Error::custom(format_args!(
                 "invalid TTL duration, found a {}",
                 other.kind()
             ))),
+        }
+    }
+}
+
+/// A text that says no time to live.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid TTL duration {}: {reason}", quote(.text))]
+pub struct InvalidTtl {
+    text: String,
+    reason: String,
+}
+
+impl FromStr for Ttl {
+    type Err = InvalidTtl;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTtl> {
+        match text {
+            "never" => Ok(Self::Never),
+            _ => parse_wait(text).map(Self::After).map_err(|err| InvalidTtl {
+                text: text.into(),
+                reason: err.to_string(),
+            }),
         }
     }
 }
@@ -161,7 +193,60 @@ impl Entry {
                 "priority '{priority}' must be between 1 and 255"
             )));
         }
-        Ok(())
+        match self.ttl {
+            Some(Ttl::After(life)) if life < MIN_TTL => Err(InvalidEntry(format!(
+                "ttl '{}' must be 1s or more, or never",
+                go_duration(life)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads an entry that somebody published. Keys that we don't know are left out; what we
+    /// would not publish ourselves is refused, because it ends up in files.
+    pub fn from_wire(body: &[u8]) -> Result<Self, InvalidEntry> {
+        let unreadable = |err: serde_json::Error| InvalidEntry(err.to_string());
+        let mut fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(body).map_err(unreadable)?;
+        fields.retain(|key, _| KEYS.contains(&key.as_str()));
+        let entry: Self = serde_json::from_value(fields.into()).map_err(unreadable)?;
+        entry.validate()?;
+        match entry.port {
+            Port::Template(_) => Err(InvalidEntry(
+                "port must be an integer number, not string".into(),
+            )),
+            _ => Ok(entry),
+        }
+    }
+
+    /// Returns the port, if it has one.
+    pub fn port(&self) -> Option<i64> {
+        match self.port {
+            Port::Number(port) => Some(port),
+            Port::Unset | Port::Template(_) => None,
+        }
+    }
+
+    /// Returns the entry as templates see it, by the names upstream gives its fields.
+    pub fn to_value(&self) -> Value {
+        let text = |text: &str| Value::from(text);
+        let annotations = self.annotations.iter();
+        let annotations = annotations.map(|(key, value)| (key.as_str(), text(value)));
+        [
+            ("Cluster", text(&self.cluster)),
+            ("Service", text(&self.service)),
+            ("Protocol", text(&self.protocol)),
+            ("Address", text(&self.address)),
+            ("Port", self.port().map_or(Value::Null, Value::from)),
+            ("Priority", Value::from(self.priority)),
+            ("Annotations", annotations.collect()),
+            (
+                "TTL",
+                self.ttl.map_or(Value::Null, |ttl| ttl.to_string().into()),
+            ),
+        ]
+        .into_iter()
+        .collect()
     }
 
     /// Returns the id that tells instances of one service apart: 16 hex digits of FNV-1a-64.
@@ -273,8 +358,60 @@ mod tests {
                 "priority '0' must be between 1 and 255",
                 fault(|e| e.priority = 0),
             ),
+            (
+                "ttl '500ms' must be 1s or more, or never",
+                fault(|e| e.ttl = Some(Ttl::After(Duration::from_millis(500)))),
+            ),
         ] {
             assert_eq!(found, format!("registration is invalid: {text}"));
         }
+    }
+
+    #[test]
+    fn a_missing_port_hashes_what_upstream_prints_for_it() {
+        let mut entry = entry();
+        entry.port = Port::Unset;
+        // FNV-1a-64 of "prodshopgrpc10.4.0.7%!d(<nil>)".
+        assert_eq!(entry.instance(), "07507523d0b81f96");
+    }
+
+    #[test]
+    fn what_others_publish_is_read_without_the_keys_we_do_not_know() {
+        let body = br#"{"cluster":"prod","service":"shop","protocol":"grpc","address":"10.4.0.7",
+            "port":9090,"priority":10,"ttl":null,"zone":"a"}"#;
+        assert_eq!(Entry::from_wire(body), Ok(entry()));
+    }
+
+    #[test]
+    fn what_we_would_not_publish_is_not_read() {
+        let body = |address: &str, port: &str| {
+            format!(
+                r#"{{"cluster":"c","service":"s","protocol":"p","priority":1,"address":{address},"port":{port}}}"#
+            )
+        };
+        assert!(Entry::from_wire(body("\"::1\"", "null").as_bytes()).is_ok());
+        for (address, port) in [
+            ("\"10.0.0.1\\nserver evil\"", "80"),
+            ("\"10.0.0.1\"", "\"{{ 1 }}\""),
+            ("\"10.0.0.1\"", "0"),
+            ("7", "80"),
+        ] {
+            assert!(Entry::from_wire(body(address, port).as_bytes()).is_err());
+        }
+        for garbage in ["", "[]", "null", "{}", "\u{0}"] {
+            assert!(Entry::from_wire(garbage.as_bytes()).is_err(), "{garbage}");
+        }
+    }
+
+    #[test]
+    fn templates_see_upstreams_names() {
+        let mut entry = entry();
+        entry.ttl = Some(Ttl::Never);
+        entry.annotations.insert("zone".into(), "a".into());
+        assert_eq!(
+            entry.to_value().to_string(),
+            "map[Address:10.4.0.7 Annotations:map[zone:a] Cluster:prod Port:9090 Priority:10 \
+             Protocol:grpc Service:shop TTL:never]"
+        );
     }
 }

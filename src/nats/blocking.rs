@@ -13,6 +13,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::object::Info;
 use super::{Bytes, Connection, ContextError, NatsError, Patience, Settings, connect};
+use crate::model::Value;
+use crate::model::registration::Entry;
 
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -85,6 +87,18 @@ impl Bus {
             let entry = connection.bucket(&bucket).await?.get(&key).await?;
             Ok(entry.map(|entry| entry.value))
         })
+    }
+
+    /// Returns the registered services that match, as templates see them. What is registered but
+    /// can't be read is nothing that a template could use.
+    pub fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Value, String> {
+        let (stream, words) = (stream.to_owned(), words.map(str::to_owned));
+        let found = self.run(|connection| async move {
+            let words = words.each_ref().map(String::as_str);
+            connection.registrations(&stream, words).await
+        });
+        let found = found.map_err(|err| format!("could not query registrations: {err}"))?;
+        Ok(found.entries.iter().map(Entry::to_value).collect())
     }
 
     /// Writes an object of at most `limit` bytes and returns what it is.

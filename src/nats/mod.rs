@@ -6,6 +6,7 @@
 //! - [`kv`] and [`object`]: buckets of values and of files, read, written and watched
 //! - [`feed`]: stored events in order, and those to come
 //! - [`governor`]: slots that Choria's governors give out
+//! - [`registration`]: services and where they are found
 //! - [`streams`]: what a fleet keeps on the servers, made once and brought up to date
 //! - [`trust`]: signatures on requests
 //! - [`micro`]: a service that the `nats` command can find, ask and count
@@ -28,6 +29,7 @@ pub mod governor;
 pub mod kv;
 pub mod micro;
 pub mod object;
+pub mod registration;
 pub mod streams;
 pub mod subject;
 pub mod trust;
@@ -67,6 +69,8 @@ pub enum NatsError {
     },
     #[error("JetStream is not available at {servers}: {reason}")]
     NoJetStream { servers: String, reason: String },
+    #[error("stream {0} does not exist")]
+    NoStream(String),
     #[error("bucket {0} does not exist")]
     NoBucket(String),
     #[error("invalid key {} for bucket {bucket}", quote(.key))]
@@ -117,6 +121,9 @@ impl NatsError {
 
     /// Whether what was asked for is not there, as opposed to out of reach.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::NoBucket(_) | Self::NoObject { .. })
+        matches!(
+            self,
+            Self::NoStream(_) | Self::NoBucket(_) | Self::NoObject { .. }
+        )
     }
 }

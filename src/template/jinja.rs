@@ -94,6 +94,18 @@ fn environment(
             call(name, &function, &args)
         });
     }
+    // Upstream's lists of services have methods; ours are functions of the caller.
+    let methods = functions.clone();
+    environment.set_unknown_method_callback(move |_, value, name, args| {
+        match methods.get_key_value(name) {
+            Some((name, method)) if value.kind() == ValueKind::Seq => {
+                let receiver = std::iter::once(value.clone());
+                let args: Vec<minijinja::Value> = receiver.chain(args.iter().cloned()).collect();
+                call(name, method, &args)
+            }
+            _ => Err(ErrorKind::UnknownMethod.into()),
+        }
+    });
     Ok(environment)
 }
 

@@ -20,6 +20,7 @@
 //! - `package`: packages on any machine; `package_apt`, `package_dnf`, `package_cfengine`: with the
 //!   real package managers, in a system of their own
 //! - `publisher`: events into a real stream, whoever is killed meanwhile
+//! - `registration`: services that register, are found, expire, and balancers that follow them
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `rollout`: bundles, rollouts that halt, resume and go back, controllers that die, drift
 //! - `sandbox`: the unit that we ship, on a real systemd
@@ -68,6 +69,7 @@ mod package_apt;
 mod package_cfengine;
 mod package_dnf;
 mod publisher;
+mod registration;
 mod regression;
 mod rollout;
 mod sandbox;

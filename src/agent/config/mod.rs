@@ -33,6 +33,7 @@ use crate::model::document::{self, DocumentError};
 use crate::model::governor::Claim;
 use crate::model::node::{NodeName, Token};
 use crate::model::secret::Secret;
+use crate::nats::registration::{self, Destination};
 use crate::system::digest::Digest;
 use crate::system::{Cause, FileError, files};
 use keys::{Keys, wrong};
@@ -211,7 +212,7 @@ impl Config {
             servers: Vec::new(),
             beat: Duration::from_secs(30),
             registration: None,
-            registration_stream: "REGISTRATION".into(),
+            registration_stream: registration::STREAM.into(),
             trust: None,
             choria: Choria::default(),
             monitor: None,
@@ -232,6 +233,14 @@ impl Config {
             .split_first_chunk()
             .unwrap_or((&[0; 8], &[]));
         Duration::from_nanos(u64::from_be_bytes(*first) % interval)
+    }
+
+    /// Returns where services are registered, if they are.
+    pub fn destination(&self) -> Option<Destination> {
+        Some(match self.registration? {
+            Registration::Nats => Destination::Nats,
+            Registration::JetStream => Destination::Jetstream(self.registration_stream.clone()),
+        })
     }
 
     /// Returns the servers as one text, in the form of the command line's flag.

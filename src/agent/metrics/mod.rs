@@ -65,6 +65,8 @@ metrics! {
     publish: Summary "agent_publish_duration_seconds" [] "How long the bus took to confirm an event.";
     publish_errors: Counter "agent_publish_error_count" [] "How often an event could not be published.";
     published: Counter "agent_published_count" [] "How many events the bus has confirmed.";
+    registration_errors: Counter "agent_registration_error_count" [] "How often a service could not be registered.";
+    registered: Counter "agent_registration_published_count" [] "How many registrations of services were published.";
     requests: Counter "agent_requests_count" ["verb", "outcome"] "How many requests came, and how they ended.";
     run_queue: Gauge "agent_run_queue" [] "How many runs wait behind the current one.";
     spool_dropped: Counter "agent_spool_dropped_count" [] "How many events were given up because the spool was full.";
@@ -191,6 +193,17 @@ impl Metrics {
 
     pub fn publish_failed(&self) {
         self.0.publish_errors.count(&bare(&self.0.publish_errors));
+    }
+
+    /// Takes that the registration of a service was published.
+    pub fn registered(&self) {
+        self.0.registered.count(&bare(&self.0.registered));
+    }
+
+    /// Takes that a registration was not published, now or at all.
+    pub fn registration_failed(&self) {
+        let metric = &self.0.registration_errors;
+        metric.count(&bare(metric));
     }
 
     /// Takes how much waits in the spool.
@@ -382,6 +395,8 @@ mod tests {
         metrics.manifest_fetch_failed("https://ann:pw@example.net/site.tgz");
         metrics.published(second);
         metrics.publish_failed();
+        metrics.registered();
+        metrics.registration_failed();
         metrics.spooled(SpoolStatus {
             pending: 7,
             dropped: 3,

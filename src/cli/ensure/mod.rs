@@ -296,7 +296,13 @@ impl Options {
     fn scope(&self, console: &Console) -> Result<Scope, CliError> {
         let directory = std::env::current_dir().map_err(CliError::failed)?;
         let bus = self.nats.bus();
-        let mut env = environment(&directory, !self.no_read_env, &FactArgs::default(), &bus)?;
+        let mut env = environment(
+            &directory,
+            !self.no_read_env,
+            &FactArgs::default(),
+            &self.nats,
+            &bus,
+        )?;
         env.data = data::resolve_if_there(&self.hiera, &env.facts, &bus, console)?;
         let mode = Mode {
             noop: self.noop,

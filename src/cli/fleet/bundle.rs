@@ -108,7 +108,7 @@ fn failed(err: BundlesError) -> CliError {
 
 fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliError> {
     let bus = place.nats.bus();
-    let env = environment(Path::new("."), false, &args.facts, &bus)?;
+    let env = environment(Path::new("."), false, &args.facts, &place.nats, &bus)?;
     let packed = pack(&args.source, &env).map_err(CliError::usage)?;
     for warning in &packed.warnings {
         console.log(&Line::new(Level::Warn, warning));

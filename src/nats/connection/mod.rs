@@ -87,6 +87,8 @@ pub struct Connection {
     jetstream: jetstream::Context,
     link: watch::Receiver<Link>,
     shown: Arc<str>,
+    /// What every subject of JetStream's API begins with.
+    api: Arc<str>,
     /// Who signs what is asked.
     signer: Option<Arc<Signer>>,
 }
@@ -131,6 +133,11 @@ pub async fn connect(
         jetstream,
         link,
         shown: shown.into(),
+        api: match &settings.api {
+            Api::Local => "$JS.API".into(),
+            Api::Domain(domain) => format!("$JS.{domain}.API").into(),
+            Api::Prefix(prefix) => prefix.as_str().into(),
+        },
         signer: None,
     })
 }
@@ -220,6 +227,11 @@ impl Connection {
 
     pub(super) fn jetstream(&self) -> &jetstream::Context {
         &self.jetstream
+    }
+
+    /// Returns the subject of one of JetStream's own questions.
+    pub(super) fn api(&self, question: &str) -> String {
+        format!("{}.{question}", self.api)
     }
 
     /// Hands over what is still to be sent and received, and ends the connection.
@@ -343,6 +355,25 @@ impl Connection {
             size,
             ack,
         })
+    }
+
+    /// Publishes to a stream with these headers and waits until it is stored.
+    pub(super) async fn store(
+        &self,
+        subject: &Subject,
+        headers: Headers,
+        body: Bytes,
+    ) -> Result<(), NatsError> {
+        let size = body.len();
+        let to = subject.as_str().to_owned();
+        let sending = self
+            .jetstream
+            .publish_with_headers(to, headers.into_map(), body);
+        let ack = within(SEND_LIMIT, sending)
+            .await?
+            .map_err(|err| stored_error(subject, size, &err))?;
+        let subject = subject.clone();
+        Pending { subject, size, ack }.wait().await
     }
 
     /// Asks and returns the first answer.

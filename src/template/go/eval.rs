@@ -379,7 +379,7 @@ impl<'t> Machine<'_, 't> {
                     found = entry.is_some();
                     entry.unwrap_or_default()
                 }
-                receiver @ (Datum::Time(_) | Datum::Version(_)) => {
+                receiver @ (Datum::Time(_) | Datum::Version(_) | Datum::List(_)) => {
                     let receiver = receiver.clone();
                     let mut values = Vec::new();
                     if is_last {

@@ -1,11 +1,12 @@
-//! The methods of times and versions that templates can call: `(now).Year`,
-//! `(semver "1.2.3").Major`. Maps and lists have none.
+//! The methods that templates can call: of times `(now).Year`, of versions
+//! `(semver "1.2.3").Major`, and of lists `PrometheusFileSD`. Maps have none.
 
 use std::rc::Rc;
 
 use super::call::{Answer, Args};
 use super::datum::Datum;
 use super::version::Version;
+use crate::template::functions::prometheus_file_sd;
 use crate::template::time::{self, Time, Zone};
 
 /// Returns the answer of a method, or nothing when the value has no such method.
@@ -13,6 +14,11 @@ pub fn call(receiver: &Datum, name: &str, args: &Args<'_>) -> Option<Answer> {
     match receiver {
         Datum::Time(time) => of_time(time, name, args),
         Datum::Version(version) => of_version(version, name, args),
+        Datum::List(_) if name == "PrometheusFileSD" => {
+            let entries = receiver.to_value(args.meter());
+            let text = entries.and_then(|entries| prometheus_file_sd(&entries));
+            Some(text.map(Datum::text))
+        }
         _ => None,
     }
 }

@@ -177,7 +177,7 @@ pub fn python(program: &str, args: &[&str]) -> String {
 
 /// Returns a program that `scripts/lib/setup.sh` installs. Python must be the one beside the
 /// server: another has no nats-py.
-fn tool(name: &str) -> PathBuf {
+pub fn tool(name: &str) -> PathBuf {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&path).chain([installed]);

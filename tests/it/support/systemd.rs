@@ -165,6 +165,11 @@ impl SystemdHost {
         std::fs::write(self.path(path), text).unwrap();
     }
 
+    /// Copies a program that needs nothing but itself to the host.
+    pub fn install(&self, program: &Path, to: &str) {
+        std::fs::copy(program, self.path(to)).unwrap();
+    }
+
     pub fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.path(path)).unwrap()
     }

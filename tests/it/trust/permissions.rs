@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions};
+use ccm::model::registration::Entry;
+use ccm::nats::registration::{Destination, STREAM, StreamOptions};
 use ccm::nats::{Patience, Settings, Verb, connect};
 use futures_util::StreamExt as _;
 
@@ -20,6 +22,7 @@ fn template(name: &str) -> String {
         .filter(|line| !line.trim_start().starts_with('#'));
     let text: Vec<&str> = text.collect();
     let text = text.join("\n").replace("COLLECTIVE", "default");
+    let text = text.replace("ADDRESS", "10_0_0_1");
     text.replace("_INBOX_NODE", &format!("_INBOX_{TOKEN}"))
         .replace(".NODE", &format!(".{TOKEN}"))
 }
@@ -129,6 +132,7 @@ async fn an_agent_works_with_its_permissions_and_can_do_nothing_to_others() {
         "ccm.v1.default.group.web.apply",
         "ccm.v1.default.event.web2.file.changed",
         "$KV.CCM_NODES.default.web2",
+        "choria.ccm.registration.v1.prod.http.web.10_0_0_2.x",
         "$KV.CCM_REPORTED.default.web2",
         "$KV.CCM_DESIRED.default.web1_example_net",
         "$KV.CCM_DESIRED.default.web2",
@@ -188,4 +192,35 @@ async fn an_operator_asks_and_can_not_assign() {
         .await
         .unwrap();
     operator.flush().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_registers_its_own_services_and_finds_those_of_others() {
+    let server = server();
+    let login = async |user: &str, inbox: Option<String>| {
+        let mut settings = Settings::plain(&url(&server, user)).unwrap();
+        settings.inbox_prefix = inbox;
+        let connected = connect(&settings, Patience::Once(LIMIT), "test").await;
+        connected.unwrap()
+    };
+    let controller = login("controller", None).await;
+    let options = StreamOptions::default();
+    let ready = controller.init_registrations(STREAM, options).await;
+    assert_eq!(ready.unwrap().replicas, 1);
+    let entry = |address: &str| -> Entry {
+        let entry = serde_json::json!({
+            "cluster": "prod", "service": "web", "protocol": "http",
+            "address": address, "port": 80, "priority": 1,
+        });
+        serde_json::from_value(entry).unwrap()
+    };
+    let destination = Destination::Jetstream(STREAM.into());
+    let operator = login("operator", None).await;
+    let others = operator.register(&entry("10.0.0.2"), &destination).await;
+    others.unwrap();
+    let agent = login("agent", Some(format!("_INBOX_{TOKEN}"))).await;
+    let own = agent.register(&entry("10.0.0.1"), &destination).await;
+    own.unwrap();
+    let found = agent.registrations(STREAM, [""; 4]).await.unwrap();
+    assert_eq!(found.entries, [entry("10.0.0.1"), entry("10.0.0.2")]);
 }

@@ -1,0 +1,54 @@
+//! `ccm registration create`: one entry, published by hand.
+
+use super::{Identity, check, failed, line};
+use crate::cli::environment::{NatsArgs, split_pair};
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::engine::{Level, Sink as _};
+use crate::nats::registration::Destination;
+
+/// Registers a service by hand
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    identity: Identity,
+
+    /// From 1 to 255; the lower, the sooner it is used
+    #[arg(long, default_value_t = 100, allow_negative_numbers = true)]
+    priority: i64,
+
+    /// How long the entry lives: a duration, or never; empty leaves it to the stream
+    #[arg(long, default_value = "30s")]
+    ttl: String,
+
+    /// More about the service; may be given often
+    #[arg(short = 'A', long, value_name = "KEY=VALUE")]
+    annotation: Vec<String>,
+}
+
+pub(super) fn run(
+    args: &Args,
+    nats: &NatsArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let mut entry = args.identity.entry(args.priority);
+    if !args.ttl.is_empty() {
+        entry.ttl = Some(args.ttl.parse().map_err(CliError::usage)?);
+    }
+    for pair in &args.annotation {
+        let (key, value) = split_pair(pair)?;
+        entry.annotations.insert(key.into(), value.into());
+    }
+    check(&entry)?;
+    let destination = Destination::Jetstream(nats.registration_stream().into());
+    runtime::block_on(async {
+        let connection = nats.connect().await?;
+        let registered = connection.register(&entry, &destination).await;
+        registered.map_err(failed)
+    })?;
+    let line = line(Level::Info, "Registration entry created", &entry)
+        .with("port", args.identity.port)
+        .with("priority", entry.priority);
+    console.line(&line);
+    Ok(Verdict::default())
+}

@@ -1,0 +1,58 @@
+//! `ccm registration init`: the stream of registrations, made or brought up to date.
+
+use std::time::Duration;
+
+use crate::cli::environment::NatsArgs;
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::engine::{Level, Line, Sink as _};
+use crate::model::text::parse_wait;
+use crate::nats::registration::StreamOptions;
+
+/// Creates the stream of registrations, or brings it up to date
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// How many servers keep each entry, 1 to 5; 1 for a new stream, what it is for another
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    replicas: Option<i64>,
+
+    /// How long an entry lives at most; 1m for a new stream, what it is for another
+    #[arg(long, value_name = "DURATION", value_parser = max_age)]
+    max_age: Option<Duration>,
+}
+
+pub(super) fn run(
+    args: &Args,
+    nats: &NatsArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let replicas = args.replicas.map(|replicas| match replicas {
+        1..=5 => usize::try_from(replicas).map_err(CliError::usage),
+        _ => Err(CliError::usage("replicas must be between 1 and 5")),
+    });
+    let options = StreamOptions {
+        replicas: replicas.transpose()?,
+        max_age: args.max_age,
+    };
+    let ready = runtime::block_on(async {
+        let connection = nats.connect().await?;
+        let stream = nats.registration_stream();
+        let ready = connection.init_registrations(stream, options).await;
+        ready.map_err(CliError::failed)
+    })?;
+    let line = Line::new(Level::Info, "Registration stream ready")
+        .with("stream", ready.name)
+        .with("subjects", format_args!("[{}]", ready.subjects.join(" ")))
+        .with("replicas", ready.replicas);
+    console.line(&line);
+    Ok(Verdict::default())
+}
+
+/// Reads an age that servers take: none at all, or a second or more.
+fn max_age(text: &str) -> Result<Duration, String> {
+    let age = parse_wait(text).map_err(|err| err.to_string())?;
+    match !age.is_zero() && age < Duration::from_secs(1) {
+        true => Err("must be 1s or more, or 0 for no limit".into()),
+        false => Ok(age),
+    }
+}

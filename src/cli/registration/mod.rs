@@ -1,0 +1,115 @@
+//! `ccm registration`: services that registered, by hand and by eye. One file per command.
+//!
+//! Flags, lines and texts are upstream's. What a registry is, is in `nats::registration`.
+
+mod create;
+mod init;
+mod query;
+mod rm;
+mod watch;
+
+use clap::Subcommand;
+
+use super::environment::NatsArgs;
+use super::output::Console;
+use super::{CliError, Verdict};
+use crate::engine::{Level, Line};
+use crate::model::registration::{Entry, Port};
+use crate::nats::NatsError;
+
+/// Finds, watches and changes registered services
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    nats: NatsArgs,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Init(init::Args),
+    #[command(visible_alias = "c")]
+    Create(create::Args),
+    #[command(visible_alias = "q")]
+    Query(query::Args),
+    #[command(visible_alias = "delete")]
+    Rm(rm::Args),
+    Watch(watch::Args),
+}
+
+/// What tells one instance of a service from all others.
+#[derive(Debug, clap::Args)]
+struct Identity {
+    /// The cluster of the service
+    #[arg(long)]
+    cluster: String,
+
+    /// The name of the service
+    #[arg(long)]
+    service: String,
+
+    /// The protocol it speaks
+    #[arg(long)]
+    protocol: String,
+
+    /// Its IP address
+    #[arg(long)]
+    address: String,
+
+    /// Its port
+    #[arg(long, allow_negative_numbers = true)]
+    port: i64,
+}
+
+impl Identity {
+    /// Returns an entry of this service, with nothing else in it.
+    fn entry(&self, priority: i64) -> Entry {
+        Entry {
+            cluster: self.cluster.clone(),
+            service: self.service.clone(),
+            protocol: self.protocol.clone(),
+            address: self.address.clone(),
+            port: Port::Number(self.port),
+            priority,
+            ..Entry::default()
+        }
+    }
+}
+
+/// Refuses an entry that nobody could use.
+fn check(entry: &Entry) -> Result<(), CliError> {
+    let checked = entry.validate();
+    checked.map_err(|err| CliError::usage(format!("invalid registration entry: {err}")))
+}
+
+/// Returns a line that names an instance of a service.
+fn line(level: Level, text: &str, entry: &Entry) -> Line {
+    Line::new(level, text)
+        .with("cluster", &entry.cluster)
+        .with("service", &entry.service)
+        .with("protocol", &entry.protocol)
+        .with("address", &entry.address)
+}
+
+/// Returns an error that says what to do about a stream that is missing.
+fn failed(err: NatsError) -> CliError {
+    match err {
+        NatsError::NoStream(_) | NatsError::NotStored(_) => {
+            CliError::failed(format!("{err}: run `ccm registration init`"))
+        }
+        err => CliError::failed(err),
+    }
+}
+
+pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
+    let nats = &args.nats;
+    match args.command {
+        Command::Init(command) => init::run(&command, nats, console),
+        Command::Create(command) => create::run(&command, nats, console),
+        Command::Query(command) => query::run(&command, nats, console),
+        Command::Rm(command) => rm::run(&command, nats, console),
+        Command::Watch(command) => watch::run(&command, nats, console),
+    }
+}

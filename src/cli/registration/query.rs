@@ -1,0 +1,159 @@
+//! `ccm registration query`: the services that are registered now.
+
+use std::fmt::Write as _;
+
+use super::failed;
+use crate::cli::environment::NatsArgs;
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::engine::{Level, Line};
+use crate::model::registration::Entry;
+use crate::model::{json, yaml};
+
+/// Shows registered services
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Only of this cluster
+    #[arg(default_value = "*")]
+    cluster: String,
+
+    /// Only with this protocol
+    #[arg(default_value = "*")]
+    protocol: String,
+
+    /// Only this service
+    #[arg(default_value = "*")]
+    service: String,
+
+    /// Only at this address
+    #[arg(default_value = "*")]
+    address: String,
+
+    /// Prints JSON
+    #[arg(long, conflicts_with = "yaml")]
+    json: bool,
+
+    /// Prints YAML
+    #[arg(long)]
+    yaml: bool,
+}
+
+pub(super) fn run(
+    args: &Args,
+    nats: &NatsArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let words = [&args.cluster, &args.protocol, &args.service, &args.address];
+    let found = runtime::block_on(async {
+        let connection = nats.connect().await?;
+        let stream = nats.registration_stream();
+        let found = connection.registrations(stream, words.map(String::as_str));
+        found.await.map_err(failed)
+    })?;
+    for what in &found.unreadable {
+        console.log(&Line::new(Level::Warn, what.to_string()));
+    }
+    let mut entries = found.entries;
+    // Stable: within a service the order by address and port stays.
+    entries.sort_by(|a, b| group(a).cmp(&group(b)));
+    let text = if args.json {
+        format!("{}\n", json::pretty(&entries).map_err(CliError::failed)?)
+    } else if args.yaml {
+        let document = serde_json::to_value(&entries).map_err(CliError::failed)?;
+        format!("{}\n", yaml::print(&document))
+    } else {
+        text(&entries)
+    };
+    console.print(&text);
+    Ok(Verdict::default())
+}
+
+fn group(entry: &Entry) -> [&str; 3] {
+    [&entry.cluster, &entry.protocol, &entry.service]
+}
+
+/// Returns the entries for people, those of one service under one head.
+fn text(entries: &[Entry]) -> String {
+    if entries.is_empty() {
+        return "No results found\n".into();
+    }
+    let mut text = String::new();
+    let mut head = None;
+    for entry in entries {
+        let this = (&entry.service, &entry.cluster);
+        if head != Some(this) {
+            let _ = writeln!(text, "Service: {} @ {}\n", this.0, this.1);
+            head = Some(this);
+        }
+        let port = entry.port().map_or("none".into(), |port| port.to_string());
+        for (label, value) in [
+            ("Cluster", &entry.cluster),
+            ("Protocol", &entry.protocol),
+            ("Service", &entry.service),
+            ("Address", &entry.address),
+            ("Port", &port),
+            ("Priority", &entry.priority.to_string()),
+        ] {
+            let _ = writeln!(text, "{label:>14}: {value}");
+        }
+        if !entry.annotations.is_empty() {
+            text.push_str("   Annotations:\n");
+            for (key, value) in &entry.annotations {
+                let _ = writeln!(text, "{:16}{key}: {value}", "");
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::registration::Port;
+
+    fn entry(service: &str, address: &str) -> Entry {
+        Entry {
+            cluster: "prod".into(),
+            service: service.into(),
+            protocol: "http".into(),
+            address: address.into(),
+            port: Port::Number(80),
+            priority: 10,
+            ..Entry::default()
+        }
+    }
+
+    #[test]
+    fn a_service_has_one_head() {
+        let mut annotated = entry("web", "10.0.0.1");
+        annotated.annotations.insert("zone".into(), "a".into());
+        let shown = text(&[annotated, entry("web", "10.0.0.2")]);
+        let expected = "\
+Service: web @ prod
+
+       Cluster: prod
+      Protocol: http
+       Service: web
+       Address: 10.0.0.1
+          Port: 80
+      Priority: 10
+   Annotations:
+                zone: a
+
+       Cluster: prod
+      Protocol: http
+       Service: web
+       Address: 10.0.0.2
+          Port: 80
+      Priority: 10
+
+";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn nothing_found_is_said() {
+        assert_eq!(text(&[]), "No results found\n");
+    }
+}

@@ -1,0 +1,65 @@
+//! `ccm registration rm`: one entry, taken back by hand.
+
+use std::io::{BufRead as _, Read as _};
+
+use super::{Identity, check, failed, line};
+use crate::cli::environment::NatsArgs;
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::engine::{Level, Sink as _};
+
+/// The longest answer that is read.
+const MAX_ANSWER: u64 = 1024;
+
+/// Removes a registered service
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    identity: Identity,
+
+    /// Asks nobody
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn run(
+    args: &Args,
+    nats: &NatsArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let entry = args.identity.entry(1);
+    check(&entry)?;
+    if !args.force && !is_confirmed(&args.identity)? {
+        return Ok(Verdict::default());
+    }
+    runtime::block_on(async {
+        let connection = nats.connect().await?;
+        let stream = nats.registration_stream();
+        let removed = connection.unregister(&entry, stream).await;
+        removed.map_err(failed)
+    })?;
+    let line = line(Level::Info, "Registration entry removed", &entry);
+    console.line(&line.with("port", args.identity.port));
+    Ok(Verdict::default())
+}
+
+/// Asks on standard error and reads the answer; anything but yes is no.
+fn is_confirmed(identity: &Identity) -> Result<bool, CliError> {
+    let Identity {
+        cluster,
+        service,
+        protocol,
+        address,
+        port,
+    } = identity;
+    eprint!("Remove registration entry {cluster}/{service}/{protocol} at {address}:{port}? (y/N) ");
+    let mut answer = String::new();
+    let mut input = std::io::stdin().lock().take(MAX_ANSWER);
+    match input.read_line(&mut answer).map_err(CliError::failed)? {
+        0 => Err(CliError::failed("nobody answered: use --force")),
+        _ => {
+            let answer = answer.trim().to_lowercase();
+            Ok(matches!(answer.as_str(), "y" | "yes"))
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `ccm registration watch`: services as they come and go, until somebody interrupts.
+
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{failed, line};
+use crate::cli::environment::NatsArgs;
+use crate::cli::output::Console;
+use crate::cli::{CliError, Verdict, runtime};
+use crate::engine::{Level, Line, Sink as _};
+use crate::model::registration::Entry;
+use crate::nats::registration::{Change, Watch};
+
+/// Shows registered services, then what changes
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Only of this cluster
+    #[arg(default_value = "*")]
+    cluster: String,
+
+    /// Only with this protocol
+    #[arg(default_value = "*")]
+    protocol: String,
+
+    /// Only this service
+    #[arg(default_value = "*")]
+    service: String,
+
+    /// Only at this address
+    #[arg(default_value = "*")]
+    ip: String,
+
+    /// Prints one JSON document per line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(
+    args: &Args,
+    nats: &NatsArgs,
+    console: &mut Console,
+) -> Result<Verdict, CliError> {
+    let words = [&args.cluster, &args.protocol, &args.service, &args.ip];
+    runtime::block_on(async {
+        let connection = nats.connect().await?;
+        let stream = nats.registration_stream();
+        let watching = connection.watch_registrations(stream, words.map(String::as_str));
+        let watch = watching.await.map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            () = show(watch, args.json, console) => {}
+        }
+        Ok(Verdict::default())
+    })
+}
+
+/// Shows changes for as long as there is a connection.
+async fn show(mut watch: Watch, is_json: bool, console: &mut Console) {
+    while let Some(change) = watch.next().await {
+        match (change, is_json) {
+            (Change::Unreadable(what), _) => {
+                console.log(&Line::new(Level::Warn, what.to_string()));
+            }
+            (Change::Updated(entry), true) => {
+                let document = json!({ "action": "register", "entry": entry });
+                console.print(&format!("{document}\n"));
+            }
+            (Change::Removed { entry, reason }, true) => {
+                let document = json!({ "action": "remove", "entry": entry, "reason": reason });
+                console.print(&format!("{document}\n"));
+            }
+            (Change::Updated(entry), false) => console.line(&updated(&entry)),
+            (Change::Removed { entry, reason }, false) => {
+                let line = line(Level::Warn, "Removed entry", &entry);
+                console.line(&line.with("reason", reason));
+            }
+        }
+    }
+}
+
+fn updated(entry: &Entry) -> Line {
+    let port = entry.port().map_or("none".into(), |port| port.to_string());
+    let line = line(Level::Info, "Updated entry", entry).with("port", port);
+    match entry.ttl {
+        Some(ttl) => line.with("ttl", ttl),
+        None => line,
+    }
+}
