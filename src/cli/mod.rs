@@ -4,6 +4,7 @@
 mod agent;
 mod apply;
 mod cfengine;
+mod choria;
 mod data;
 mod ensure;
 mod environment;
@@ -60,6 +61,7 @@ enum Command {
     Validate(validate::Args),
     Fleet(fleet::Args),
     Cfengine(cfengine::Args),
+    Choria(choria::Args),
     Keys(keys::Args),
     Util(util::Args),
 }
@@ -139,6 +141,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Validate(args) => validate::run(&args, &mut console),
         Command::Fleet(args) => fleet::run(args, &mut console),
         Command::Cfengine(args) => cfengine::run(args, &mut console),
+        Command::Choria(args) => choria::run(args, &mut console),
         Command::Keys(args) => keys::run(&args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),
     };

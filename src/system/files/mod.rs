@@ -8,7 +8,8 @@
 //!
 //! Read next: `store` writes, `look` reads, `tree` writes much below one directory, `directory`,
 //! `private` and `remove` do what they are called, `glob` finds files by pattern, `note` keeps a few
-//! bytes with a file, and `in_place` is the one exception to the first rule, for queues of our own.
+//! bytes with a file. `in_place` and `append` are the exceptions to the first rule, for queues and
+//! logs of our own.
 //! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
 //! they are promised to users.
 
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 
 use super::Cause;
 
+mod append;
 mod directory;
 mod glob;
 mod in_place;
@@ -34,6 +36,7 @@ mod store;
 mod tests;
 mod tree;
 
+pub use append::append;
 pub use directory::{create_directory, create_private_dir};
 pub use glob::{BadPattern, Glob, GlobError, expand};
 pub use in_place::{InPlace, sync_directory};
