@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::audit::{self, About};
-use super::book::{Book, Record, RunResult, State, message};
+use super::book::{Book, Record, RunResult, State};
 use super::config::{Config, bus};
 use super::ddl::{self, Action};
 use super::external::Request;
@@ -20,7 +20,6 @@ use super::reply::{Answer, Failure};
 use super::run::{Order, Task, What, busy, facts_of};
 use crate::agent::pause::PauseBook;
 use crate::engine::{EventIds, Machine, Mode, Scope, look, to_look_at};
-use crate::model::event::TransactionEvent;
 use crate::model::node::NodeName;
 use crate::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
 use crate::model::resource::decode;
@@ -198,7 +197,7 @@ impl Asked<'_> {
         };
         let (record, state) = self.start(&order, book, wait)?;
         let failure = record_failure(&record, state);
-        Ok(Answer::new(&ensured(&record, state)?)?.failing(failure))
+        Ok(Answer::new(&ensured(&record, state))?.failing(failure))
     }
 
     /// Returns an order that changes what it may and has no data.
@@ -484,41 +483,34 @@ fn summary(result: Option<&RunResult>) -> Result<Value, Failure> {
 }
 
 /// Returns what there is to tell of one resource.
-fn ensured(record: &Record, state: State) -> Result<EnsureOutput, Failure> {
+fn ensured(record: &Record, state: State) -> EnsureOutput {
     let result = record.result.as_ref();
-    let found = result.and_then(|result| result.event.clone());
-    let event = found
-        .clone()
-        .map(serde_json::from_value::<TransactionEvent>);
-    // A long event lost parts that an event must have; what it still says is enough.
-    let event = event.and_then(Result::ok);
-    let brief = result.and_then(|result| result.events.first());
-    let is = |key: &str| {
-        let field = found.as_ref().and_then(|event| event.get(key));
-        field.and_then(Value::as_bool).unwrap_or_default()
+    let event = result.and_then(|result| result.event.as_ref());
+    let field = |key: &str| event.and_then(|event| event.get(key));
+    let is = |key: &str| field(key).and_then(Value::as_bool).unwrap_or_default();
+    let message = match (state, result) {
+        (State::Running, _) => format!("still going on: ask run_status for {}", record.run_id),
+        (_, Some(result)) if !result.error.is_empty() => result.error.clone(),
+        // A resource that came through without a change has nothing to say.
+        (_, result) => result
+            .and_then(|result| result.events.first())
+            .map(|brief| brief.message.clone())
+            .unwrap_or_default(),
     };
-    let error = result
-        .map(|result| result.error.as_str())
-        .unwrap_or_default();
-    let message = match (state, &event, brief) {
-        (State::Running, ..) => format!("still going on: ask run_status for {}", record.run_id),
-        _ if !error.is_empty() => error.to_owned(),
-        (_, Some(event), _) => message(event),
-        (_, None, Some(brief)) => brief.message.clone(),
-        _ => String::new(),
-    };
-    let ensure = found.as_ref().and_then(|event| event.get("final_ensure"));
-    Ok(EnsureOutput {
+    EnsureOutput {
         run_id: record.run_id.to_string(),
         state: state.as_str().into(),
         changed: is("changed"),
         failed: is("failed") || state == State::Failed,
         skipped: is("skipped"),
         noop: record.noop,
-        ensure: ensure.and_then(Value::as_str).unwrap_or_default().into(),
+        ensure: field("final_ensure")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .into(),
         message,
-        event: found.unwrap_or_else(|| Map::new().into()),
-    })
+        event: event.cloned().unwrap_or_else(|| Map::new().into()),
+    }
 }
 
 /// Returns the text of the ensure request that the inputs amount to.

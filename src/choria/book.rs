@@ -136,7 +136,7 @@ impl Brief {
 
 /// Returns what is worth saying about an event: why it failed or was skipped, or what it would
 /// have done.
-pub(super) fn message(event: &TransactionEvent) -> String {
+fn message(event: &TransactionEvent) -> String {
     let text = if !event.errors.is_empty() {
         event.errors.join(", ")
     } else if !event.unmet_requirements.is_empty() {

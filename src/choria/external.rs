@@ -66,9 +66,15 @@ pub(super) struct Request {
     pub senderid: String,
     #[serde(default)]
     pub callerid: String,
+    #[serde(default = "default_collective")]
     pub collective: String,
     #[serde(default)]
     data: Value,
+}
+
+/// Returns Choria's collective when nobody names one.
+fn default_collective() -> String {
+    "mcollective".into()
 }
 
 impl Request {

@@ -375,6 +375,7 @@ pub fn carry_out(
     let word = json::compact(&word)? + "\n";
     // Whoever asked may be gone already; the run was ordered all the same.
     let _ = tell.write_all(word.as_bytes()).and_then(|()| tell.flush());
+    drop(tell);
     let (order, book, record, _lock) = begun?;
     let (session, trouble) = order.perform(&clock);
     let record = Record {

@@ -5,6 +5,7 @@
 //! - `browser`: the fleet's page in a real Chromium
 //! - `bundle`: what the controller packs, as a node takes it
 //! - `cfengine`: the package module by itself, and driven by the real agent
+//! - `choria`: the external agent, started as Choria's server starts it
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
@@ -46,6 +47,7 @@ mod archive;
 mod browser;
 mod bundle;
 mod cfengine;
+mod choria;
 mod crash;
 mod data;
 mod exec;
