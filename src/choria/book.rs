@@ -27,6 +27,9 @@ const MAX_RECORD: u64 = 4 * 1024 * 1024;
 /// How many resources a record lists.
 const MOST_EVENTS: usize = 100;
 
+/// How many bytes all of these may take: what is told of a run must fit into a reply.
+const MAX_BRIEFS: usize = 128 * 1024;
+
 /// The longest text that a record says about one resource.
 const MAX_TEXT: usize = 512;
 
@@ -153,9 +156,19 @@ pub(super) fn briefs(events: &[TransactionEvent]) -> (Vec<Brief>, usize) {
     let changed = events
         .iter()
         .filter(|event| event.changed && !event.blocks());
-    let mut briefs: Vec<Brief> = failed.chain(changed).map(Brief::of).collect();
-    let omitted = briefs.len().saturating_sub(MOST_EVENTS);
-    briefs.truncate(MOST_EVENTS);
+    let all = failed.chain(changed);
+    let count = all.clone().count();
+    let mut room = Some(MAX_BRIEFS);
+    let briefs: Vec<Brief> = all
+        .take(MOST_EVENTS)
+        .map(Brief::of)
+        .take_while(|brief| {
+            let bytes = json::compact(brief).map_or(usize::MAX, |text| text.len());
+            room = room.and_then(|room| room.checked_sub(bytes));
+            room.is_some()
+        })
+        .collect();
+    let omitted = count.saturating_sub(briefs.len());
     (briefs, omitted)
 }
 
@@ -474,6 +487,19 @@ mod tests {
                 message: "broken".into(),
             }
         );
+    }
+
+    #[test]
+    fn events_that_say_much_are_fewer() {
+        let mut events: Vec<_> = (0..100).map(|number| event(&number.to_string())).collect();
+        for event in &mut events {
+            event.failed = true;
+            event.errors = vec!["\u{1}".repeat(1000)];
+        }
+        let (briefs, omitted) = briefs(&events);
+        assert!(!briefs.is_empty() && omitted > 0);
+        assert_eq!(briefs.len() + omitted, 100);
+        assert!(json::compact(&briefs).unwrap().len() < MAX_BRIEFS + 4096);
     }
 
     #[test]

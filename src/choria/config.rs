@@ -198,6 +198,17 @@ mod tests {
     }
 
     #[test]
+    fn the_file_in_the_guide_has_every_key_and_is_right() {
+        let guide = include_str!("../../docs/choria.md");
+        let (_, rest) = guide.split_once("All keys are optional:\n\n```\n").unwrap();
+        let (file, _) = rest.split_once("```").unwrap();
+        Config::parse(file).unwrap();
+        for key in KEYS {
+            assert!(file.contains(&format!("\n{key} = ")), "{key}");
+        }
+    }
+
+    #[test]
     fn runs_are_kept_with_the_state_unless_the_file_says_where() {
         let config = Config::parse("state_dir = /srv/state").unwrap();
         assert_eq!(config.run_dir(), Path::new("/srv/state/choria-runs"));

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::book::{Book, BookError, Record, RunResult, briefs, fitting, named_in};
 use super::config::bus;
 use super::ddl::Action;
-use super::reply::Failure;
+use super::reply::{Failure, clipped};
 use crate::agent::sources::{self, Fetched};
 use crate::engine::{Engine, Line, Machine, Mode, Owed, Scope, Session, Sink};
 use crate::facts::{Gatherer, Places};
@@ -46,6 +46,9 @@ const MAX_READ: u64 = 16 * 1024 * 1024;
 
 /// How long a process may take to say that it began; it waits a second for the lock.
 const START_LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest reason for an early end that is remembered; a manifest can have many problems.
+const MAX_ERROR: usize = 8 * 1024;
 
 /// The longest first word.
 const MAX_WORD: usize = 4096;
@@ -326,6 +329,7 @@ impl Order {
             Some(Trouble::Invalid(reason)) => (reason, true),
             Some(Trouble::Failed(reason)) => (reason, false),
         };
+        let error = clipped(&error, MAX_ERROR);
         let summary = session.summary();
         let (events, omitted) = briefs(session.events());
         let event = match (&self.task, session.events()) {
