@@ -20,12 +20,13 @@ mod config;
 pub mod ddl;
 pub mod external;
 mod install;
+mod outputs;
 mod reply;
 mod ruby;
 mod run;
 
-pub use actions::{ApplyOutput, EnsureOutput, FactsOutput, PingOutput, StatusOutput};
 pub use external::{Call, ExternalError, serve};
 pub use install::{Done, InstallError, Place, install};
+pub use outputs::{ApplyOutput, EnsureOutput, FactsOutput, PingOutput, StatusOutput};
 pub use reply::StatusCode;
 pub use run::{DetachedError, carry_out};
