@@ -14,10 +14,12 @@
 //! - [`agent`]: one node's daemon: when to act, what to answer, what must reach the bus
 //! - [`fleet`]: which nodes, in which order, and when to stop
 //! - [`cfengine`]: a package module for CFEngine's agent
+//! - [`choria`]: an external agent for Choria's server
 //! - [`cli`]: the command line
 
 pub mod agent;
 pub mod cfengine;
+pub mod choria;
 pub mod cli;
 pub mod engine;
 pub mod facts;

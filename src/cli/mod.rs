@@ -4,6 +4,7 @@
 mod agent;
 mod apply;
 mod cfengine;
+mod choria;
 mod data;
 mod ensure;
 mod environment;
@@ -63,6 +64,7 @@ enum Command {
     #[command(visible_aliases = ["reg", "r"])]
     Registration(registration::Args),
     Cfengine(cfengine::Args),
+    Choria(choria::Args),
     Keys(keys::Args),
     Util(util::Args),
 }
@@ -143,6 +145,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Fleet(args) => fleet::run(args, &mut console),
         Command::Registration(args) => registration::run(args, &mut console),
         Command::Cfengine(args) => cfengine::run(args, &mut console),
+        Command::Choria(args) => choria::run(args, &mut console),
         Command::Keys(args) => keys::run(&args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),
     };

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::{Cause, Clock};
 
@@ -78,6 +79,26 @@ impl FileLock {
         lock.say(&format!("pid {} ({purpose})", std::process::id()))
             .map_err(|error| os(error.into()))?;
         Ok(lock)
+    }
+
+    /// Returns what the holder of a lock says about itself, or nothing if nobody holds it. Never
+    /// waits, and writes nothing.
+    pub fn holder(path: &Path) -> Result<Option<String>, LockError> {
+        let os = |cause: Cause| LockError::Os {
+            path: path.to_owned(),
+            cause,
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut file = match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            file => File::from(file.map_err(|errno| os(errno.into()))?),
+        };
+        // Shared, so that those who only ask don't take each other for holders.
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(holder(&mut file))),
+            Err(TryLockError::Error(error)) => Err(os(error.into())),
+        }
     }
 
     fn say(&self, holder: &str) -> std::io::Result<()> {
@@ -185,6 +206,18 @@ mod tests {
             assert!(matches!(other.join().unwrap(), RunError::Cancelled { .. }));
         });
         take().unwrap();
+    }
+
+    #[test]
+    fn who_only_asks_learns_the_holder_and_takes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        assert_eq!(FileLock::holder(&path).unwrap(), None);
+        let held = FileLock::acquire(&path, "a run", Duration::ZERO, &held_still()).unwrap();
+        let told = FileLock::holder(&path).unwrap().unwrap();
+        assert_eq!(told, format!("pid {} (a run)", std::process::id()));
+        drop(held);
+        assert_eq!(FileLock::holder(&path).unwrap(), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! - `bundle`: what the controller packs, as a node takes it
 //! - `cfengine`: the package module by itself, and driven by the real agent
 //! - `cloudevents`: what Choria's tools hear of an agent, kind by kind
+//! - `choria`: the external agent, started as Choria's server starts it
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
@@ -52,6 +53,7 @@ mod browser;
 mod bundle;
 mod cfengine;
 mod cloudevents;
+mod choria;
 mod crash;
 mod data;
 mod exec;

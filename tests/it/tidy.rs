@@ -21,7 +21,7 @@ fn root() -> &'static Path {
 }
 
 /// What each room may import beside `model`; faces may import anything and nobody imports a face.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("model", &[]),
     ("system", &[]),
     ("nats", &["system"]),
@@ -47,10 +47,17 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("fleet", &["system", "nats", "template", "manifest"]),
     ("cfengine", &["system", "template", "resource"]),
     (
+        "choria",
+        &[
+            "system", "nats", "template", "facts", "hiera", "resource", "manifest", "engine",
+            "agent",
+        ],
+    ),
+    (
         "cli",
         &[
             "system", "nats", "template", "facts", "hiera", "resource", "manifest", "engine",
-            "agent", "fleet", "cfengine",
+            "agent", "fleet", "cfengine", "choria",
         ],
     ),
 ];

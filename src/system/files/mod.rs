@@ -7,9 +7,9 @@
 //! handle; the last part of a path is never followed. Looking follows links as the author wrote them.
 //!
 //! Read next: `way` finds directories, `store` writes, `look` reads, `tree` writes much below one
-//! directory, `directory`,
-//! `private` and `remove` do what they are called, `glob` finds files by pattern, `note` keeps a few
-//! bytes with a file, and `in_place` is the one exception to the first rule, for queues of our own.
+//! directory, `directory`, `private` and `remove` do what they are called, `glob` finds files by
+//! pattern, `note` keeps a few bytes with a file. `in_place` and `append` are the exceptions to the
+//! first rule, for queues and logs of our own.
 //! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
 //! they are promised to users.
 
@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use super::Cause;
 use way::Lost;
 
+mod append;
 mod directory;
 mod glob;
 mod in_place;
@@ -37,6 +38,7 @@ mod tests;
 mod tree;
 mod way;
 
+pub use append::append;
 pub use directory::{check_private_dir, create_directory, create_private_dir};
 pub use glob::{BadPattern, Glob, GlobError, expand};
 pub use in_place::{InPlace, sync_directory};

@@ -4,7 +4,8 @@
 //! [`ScriptedRunner`] plays a part in tests. Neither knows what a command means: an exit code
 //! above zero is data, and only what kept the command from ending by itself is an error.
 //!
-//! Read next: `process` for the life of one process, `tree` for how a timeout ends it.
+//! Read next: `process` for the life of one process, `tree` for how a timeout ends it, `detach` for
+//! the one sort of process that outlives us.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use super::Cause;
 
 mod capture;
+mod detach;
 mod lookup;
 mod process;
 mod scripted;
@@ -20,6 +22,7 @@ mod scripted;
 mod tests;
 mod tree;
 
+pub use detach::{Detached, detach, lead_session};
 pub use process::{Cancel, SystemRunner};
 pub use scripted::{Call, ScriptedRunner};
 

@@ -253,23 +253,9 @@ struct Process<'a> {
 
 impl<'a> Process<'a> {
     fn start(command: &Command<'a>) -> Result<Self, RunError> {
-        let file = match command.program.as_str() {
-            "" => return Err(RunError::NotSpecified),
-            path if path.contains('/') => PathBuf::from(path),
-            name => lookup::find(name, command.search_path())
-                .ok_or_else(|| RunError::NotFound(name.to_owned()))?,
-        };
-        let cwd = command.cwd.as_deref().unwrap_or(Path::new("/"));
-        let mut prepared = prepare(command, &file, cwd);
-        if !command.input.is_empty() {
-            let input = input_file(&command.input).map_err(|error| RunError::Watch {
-                program: command.program.clone(),
-                cause: error.into(),
-            })?;
-            prepared.stdin(input);
-        }
-        let mut child =
-            spawn(&mut prepared).map_err(|error| why_not_started(command, cwd, error.into()))?;
+        let mut prepared = prepare(command)?;
+        prepared.process_group(0).stderr(Stdio::piped());
+        let mut child = spawn(command, &mut prepared)?;
         let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
         Ok(Self {
             handle,
@@ -305,11 +291,18 @@ impl<'a> Process<'a> {
     }
 }
 
+/// Returns a process that is ready to be started, with its output piped to us.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is where processes are started"
 )]
-fn prepare(command: &Command<'_>, file: &Path, cwd: &Path) -> std::process::Command {
+pub(super) fn prepare(command: &Command<'_>) -> Result<std::process::Command, RunError> {
+    let file = match command.program.as_str() {
+        "" => return Err(RunError::NotSpecified),
+        path if path.contains('/') => PathBuf::from(path),
+        name => lookup::find(name, command.search_path())
+            .ok_or_else(|| RunError::NotFound(name.to_owned()))?,
+    };
     let mut prepared = std::process::Command::new(file);
     prepared
         .arg0(&command.program)
@@ -318,12 +311,22 @@ fn prepare(command: &Command<'_>, file: &Path, cwd: &Path) -> std::process::Comm
         .envs([("LANG", "C"), ("LC_ALL", "C")])
         .envs(command.env.iter().map(|(name, value)| (name, value)))
         .env("PATH", command.search_path())
-        .current_dir(cwd)
-        .process_group(0)
+        .current_dir(cwd(command))
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    prepared
+        .stdout(Stdio::piped());
+    if !command.input.is_empty() {
+        let input = input_file(&command.input).map_err(|error| RunError::Watch {
+            program: command.program.clone(),
+            cause: error.into(),
+        })?;
+        prepared.stdin(input);
+    }
+    Ok(prepared)
+}
+
+/// Returns where the process starts.
+fn cwd<'c>(command: &'c Command<'_>) -> &'c Path {
+    command.cwd.as_deref().unwrap_or(Path::new("/"))
 }
 
 /// Returns a nameless file that holds what a process is to read. Unlike a pipe it takes everything
@@ -338,16 +341,21 @@ fn input_file(input: &[u8]) -> io::Result<File> {
 
 /// Starts the process. A program we just wrote may be "busy": another thread that starts a process
 /// at that moment holds a copy of the handle it was written through, until its own start is done.
-fn spawn(prepared: &mut std::process::Command) -> io::Result<Child> {
+pub(super) fn spawn(
+    command: &Command<'_>,
+    prepared: &mut std::process::Command,
+) -> Result<Child, RunError> {
+    let mut started = prepared.spawn();
     for _ in 0..MOST_STARTS {
-        match prepared.spawn() {
+        match &started {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
                 std::thread::sleep(TICK);
+                started = prepared.spawn();
             }
-            done => return done,
+            _ => break,
         }
     }
-    prepared.spawn()
+    started.map_err(|error| why_not_started(command, cwd(command), error.into()))
 }
 
 /// Returns the error of a failed start: the system does not say whether it was the program or

@@ -1,0 +1,237 @@
+//! The agent's own file, `plugin.d/ccm` beside the server's: what this node lets Choria do.
+//!
+//! Lines of `key = value`, as in Choria's other files; `#` begins a comment. A file that does not
+//! exist says nothing, a line that means nothing is an error. Who may call which action is not
+//! decided here: that is the server's action policy.
+
+use std::path::{Path, PathBuf};
+
+use super::ddl::Action;
+use crate::model::document::unknown_name;
+use crate::nats::{Bus, Given, context};
+use crate::system::{FileError, files};
+
+/// The longest file that is read.
+const MAX_BYTES: u64 = 64 * 1024;
+
+/// Where the daemon keeps its state, and we beside it.
+const STATE_DIR: &str = "/var/lib/choria/ccm";
+
+/// The name of the folder of runs in the state directory.
+const RUNS: &str = "choria-runs";
+
+const KEYS: [&str; 7] = [
+    "activate",
+    "actions",
+    "nats_context",
+    "nats_server",
+    "noop",
+    "run_dir",
+    "state_dir",
+];
+
+/// Why the file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConfigError {
+    #[error("{} line {line}: {reason}", path.display())]
+    Line {
+        path: PathBuf,
+        line: usize,
+        reason: String,
+    },
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Config {
+    /// Whether the server is to offer the agent at all.
+    pub activate: bool,
+    pub actions: Vec<Action>,
+    /// Whatever is asked, nothing is changed.
+    pub noop: bool,
+    /// Where the daemon of this node keeps its state: its pause is ours, too.
+    pub state_dir: PathBuf,
+    run_dir: Option<PathBuf>,
+    pub nats_server: Option<String>,
+    pub nats_context: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            activate: true,
+            actions: Action::ALL.into(),
+            noop: false,
+            state_dir: STATE_DIR.into(),
+            run_dir: None,
+            nats_server: None,
+            nats_context: None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the file, if there is one.
+    pub(super) fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let Some(path) = path else {
+            return Ok(Self::default());
+        };
+        match files::read_to_string(path, MAX_BYTES) {
+            Ok(text) => Self::parse(&text).map_err(|(line, reason)| ConfigError::Line {
+                path: path.to_owned(),
+                line,
+                reason,
+            }),
+            Err(error) if error.is_not_found() => Ok(Self::default()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads the text of a file; an error has the number of its line.
+    fn parse(text: &str) -> Result<Self, (usize, String)> {
+        let mut config = Self::default();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if !line.is_empty() && !line.starts_with('#') {
+                config.read(line).map_err(|reason| (index + 1, reason))?;
+            }
+        }
+        Ok(config)
+    }
+
+    fn read(&mut self, line: &str) -> Result<(), String> {
+        let (key, value) = line
+            .split_once('=')
+            .ok_or_else(|| "expected key = value".to_owned())?;
+        let (key, value) = (key.trim_end(), value.trim_start());
+        let wrong = |reason: String| format!("{key}: {reason}");
+        match key {
+            "activate" => self.activate = flag(value).map_err(wrong)?,
+            "noop" => self.noop = flag(value).map_err(wrong)?,
+            "actions" => self.actions = actions(value).map_err(wrong)?,
+            "run_dir" => self.run_dir = Some(directory(value).map_err(wrong)?),
+            "state_dir" => self.state_dir = directory(value).map_err(wrong)?,
+            "nats_context" => self.nats_context = Some(value.into()),
+            "nats_server" => self.nats_server = Some(value.into()),
+            _ => return Err(unknown_name("key", key, &KEYS)),
+        }
+        Ok(())
+    }
+
+    /// Returns where runs are kept.
+    pub(super) fn run_dir(&self) -> PathBuf {
+        let default = || self.state_dir.join(RUNS);
+        self.run_dir.clone().unwrap_or_else(default)
+    }
+}
+
+/// Returns a bus for what manifests and templates ask of NATS; it connects when it is first used.
+pub(super) fn bus(server: Option<String>, context: Option<String>) -> Bus {
+    let given = Given {
+        configured_server: server,
+        configured_context: context,
+        ..Given::default()
+    };
+    // The server gives us no variables that would say more.
+    Bus::lazy("ccm choria", move || {
+        context::resolve(&given, &Default::default(), Some("CCM"))
+    })
+}
+
+fn flag(value: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "y" | "1" => Ok(true),
+        "false" | "no" | "n" | "0" => Ok(false),
+        _ => Err("expected true or false".into()),
+    }
+}
+
+fn actions(value: &str) -> Result<Vec<Action>, String> {
+    let names = value.split(',').map(str::trim);
+    names
+        .filter(|name| !name.is_empty())
+        .map(Action::named)
+        .collect()
+}
+
+fn directory(value: &str) -> Result<PathBuf, String> {
+    match value.starts_with('/') {
+        true => Ok(value.into()),
+        false => Err("expected an absolute path".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_there_lets_everything_happen() {
+        let config = Config::load(Some(Path::new("/no/such/file"))).unwrap();
+        assert_eq!(config, Config::default());
+        assert_eq!(
+            config.run_dir(),
+            Path::new("/var/lib/choria/ccm/choria-runs")
+        );
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let text = "# ours\n\nactivate = no\nactions = ping, status\nnoop=true\n\
+                    run_dir = /srv/runs\nstate_dir = /srv/state\nnats_context = ops\n\
+                    nats_server = nats://a,nats://b\n";
+        let config = Config::parse(text).unwrap();
+        assert_eq!(
+            config,
+            Config {
+                activate: false,
+                actions: vec![Action::Ping, Action::Status],
+                noop: true,
+                state_dir: "/srv/state".into(),
+                run_dir: Some("/srv/runs".into()),
+                nats_server: Some("nats://a,nats://b".into()),
+                nats_context: Some("ops".into()),
+            }
+        );
+    }
+
+    #[test]
+    fn the_file_in_the_guide_has_every_key_and_is_right() {
+        let guide = include_str!("../../docs/choria.md");
+        let (_, rest) = guide.split_once("All keys are optional:\n\n```\n").unwrap();
+        let (file, _) = rest.split_once("```").unwrap();
+        Config::parse(file).unwrap();
+        for key in KEYS {
+            assert!(file.contains(&format!("\n{key} = ")), "{key}");
+        }
+    }
+
+    #[test]
+    fn runs_are_kept_with_the_state_unless_the_file_says_where() {
+        let config = Config::parse("state_dir = /srv/state").unwrap();
+        assert_eq!(config.run_dir(), Path::new("/srv/state/choria-runs"));
+    }
+
+    #[test]
+    fn every_fault_has_its_line_and_text() {
+        for (text, line, reason) in [
+            ("\nnoop", 2, "expected key = value"),
+            ("noop = maybe", 1, "noop: expected true or false"),
+            ("run_dir = runs", 1, "run_dir: expected an absolute path"),
+            (
+                "rundir = /x",
+                1,
+                "unknown key \"rundir\", did you mean \"run_dir\"?",
+            ),
+            (
+                "actions = ping, aply",
+                1,
+                "actions: unknown action \"aply\", did you mean \"apply\"?",
+            ),
+        ] {
+            assert_eq!(Config::parse(text), Err((line, reason.into())));
+        }
+    }
+}

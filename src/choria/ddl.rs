@@ -1,0 +1,402 @@
+//! What can be asked: the DDL that Choria's servers and clients read, and that we check requests
+//! against ourselves.
+//!
+//! `ddl/ccm.json` is the one source. The server validates by its copy of it before it starts us;
+//! reading the same document here means that code and DDL can't disagree, and that a copy which
+//! somebody edited gets nothing past us. What an action does is not known here.
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::reply::Failure;
+use crate::model::document::unknown_name;
+
+/// The DDL as it is installed.
+pub const TEXT: &str = include_str!("../../ddl/ccm.json");
+
+/// What Ruby clients add for themselves.
+const FOR_CLIENTS: &str = "process_results";
+
+/// What can be asked, as the code knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Apply,
+    Ensure,
+    Facts,
+    Ping,
+    RunStatus,
+    Status,
+}
+
+impl Action {
+    pub const ALL: [Self; 6] = [
+        Self::Apply,
+        Self::Ensure,
+        Self::Facts,
+        Self::Ping,
+        Self::RunStatus,
+        Self::Status,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Ensure => "ensure",
+            Self::Facts => "facts",
+            Self::Ping => "ping",
+            Self::RunStatus => "run_status",
+            Self::Status => "status",
+        }
+    }
+
+    /// Returns the action of a name; otherwise what to say about the name.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|action| action.as_str() == name);
+        found.ok_or_else(|| unknown_name("action", name, &Self::ALL.map(Self::as_str)))
+    }
+}
+
+/// A DDL.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ddl {
+    #[serde(rename = "$schema")]
+    pub schema: String,
+    pub metadata: Metadata,
+    pub actions: Vec<ActionDdl>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metadata {
+    pub name: String,
+    pub description: String,
+    pub author: String,
+    pub license: String,
+    pub version: String,
+    pub url: String,
+    /// In seconds.
+    pub timeout: u64,
+    pub provider: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActionDdl {
+    pub action: String,
+    pub description: String,
+    pub display: String,
+    pub input: BTreeMap<String, Input>,
+    pub output: BTreeMap<String, Output>,
+    #[serde(default)]
+    pub aggregate: Vec<Aggregate>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    pub prompt: String,
+    pub description: String,
+    pub optional: bool,
+    #[serde(rename = "type")]
+    pub sort: Sort,
+    /// For text: a pattern.
+    #[serde(default)]
+    pub validation: String,
+    /// For text: the most bytes. Servers validate nothing where this is zero.
+    #[serde(default)]
+    pub maxlength: usize,
+    /// For a list: its words.
+    #[serde(default)]
+    pub list: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Output {
+    pub description: String,
+    pub display_as: String,
+    #[serde(rename = "type", default)]
+    pub sort: Option<Sort>,
+    #[serde(default)]
+    pub default: Option<Value>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Aggregate {
+    pub function: String,
+    /// The output, then options.
+    pub args: Vec<Value>,
+}
+
+/// The sorts of value that we use; Choria knows more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sort {
+    String,
+    Integer,
+    Boolean,
+    List,
+    #[serde(rename = "Hash")]
+    Hash,
+    #[serde(rename = "Array")]
+    Array,
+}
+
+impl Sort {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Boolean => "boolean",
+            Self::List => "list",
+            Self::Hash => "Hash",
+            Self::Array => "Array",
+        }
+    }
+}
+
+impl Ddl {
+    /// Returns the DDL of this program.
+    pub fn ours() -> Result<Self, serde_json::Error> {
+        serde_json::from_str(TEXT)
+    }
+
+    /// Returns what the DDL says of an action.
+    pub fn action(&self, action: Action) -> Option<&ActionDdl> {
+        let name = action.as_str();
+        self.actions.iter().find(|found| found.action == name)
+    }
+}
+
+/// Checks the inputs of an action; the first thing that is wrong is the failure.
+pub(super) fn check(action: Action, data: &Map<String, Value>) -> Result<(), Failure> {
+    let ddl = Ddl::ours().map_err(Failure::unknown)?;
+    let known = ddl.action(action).map(|found| &found.input);
+    let known = known.ok_or_else(|| Failure::unknown("the action is not in the DDL"))?;
+    let names: Vec<&str> = known.keys().map(String::as_str).collect();
+    let given = || data.keys().filter(|name| *name != FOR_CLIENTS);
+    // A mistyped name explains a missing one.
+    if let Some(stranger) = given().find(|name| !known.contains_key(*name)) {
+        return Err(match names.is_empty() {
+            true => Failure::invalid(format!("{} takes no inputs", action.as_str())),
+            false => Failure::invalid(unknown_name("input", stranger, &names)),
+        });
+    }
+    for (name, input) in known {
+        match data.get(name) {
+            Some(value) => input.check(name, value)?,
+            None if input.optional => {}
+            None => return Err(Failure::MissingData(name.clone())),
+        }
+    }
+    Ok(())
+}
+
+impl Input {
+    fn check(&self, name: &str, value: &Value) -> Result<(), Failure> {
+        let wrong = |what: &str| Err(Failure::invalid(format!("{name} {what}")));
+        match (self.sort, value) {
+            (Sort::String, Value::String(text)) if text.len() > self.maxlength => {
+                wrong(&format!("is longer than {} bytes", self.maxlength))
+            }
+            (Sort::String, Value::String(text)) => {
+                let pattern = Regex::new(&self.validation).map_err(Failure::unknown)?;
+                match pattern.is_match(text) {
+                    true => Ok(()),
+                    false => wrong(&format!("does not match {}", self.validation)),
+                }
+            }
+            (Sort::List, Value::String(text)) if self.list.contains(text) => Ok(()),
+            (Sort::List, _) => wrong(&format!("must be one of {}", self.list.join(", "))),
+            (Sort::Integer, Value::Number(number)) if number.is_i64() => Ok(()),
+            (Sort::Boolean, Value::Bool(_))
+            | (Sort::Hash, Value::Object(_))
+            | (Sort::Array, Value::Array(_)) => Ok(()),
+            (sort, _) => wrong(&format!("must be of type {}", sort.as_str())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::choria::{ApplyOutput, EnsureOutput, FactsOutput, PingOutput, StatusOutput};
+    use crate::model::TypeName;
+    use crate::model::document::field_names;
+
+    fn ddl() -> Ddl {
+        Ddl::ours().unwrap()
+    }
+
+    fn check_json(action: Action, data: Value) -> Result<(), (u8, String)> {
+        let result = check(action, data.as_object().unwrap());
+        result.map_err(|failure| {
+            let reply = serde_json::to_value(crate::choria::reply::Reply::from(Err(failure)));
+            let reply = reply.unwrap();
+            let code = u8::try_from(reply["statuscode"].as_u64().unwrap()).unwrap();
+            (code, reply["statusmsg"].as_str().unwrap().to_owned())
+        })
+    }
+
+    #[test]
+    fn the_ddl_has_exactly_the_actions_of_the_code() {
+        let names: Vec<String> = ddl().actions.into_iter().map(|a| a.action).collect();
+        assert_eq!(names, Action::ALL.map(Action::as_str));
+    }
+
+    #[test]
+    fn the_ddl_has_exactly_the_outputs_of_the_code() {
+        for action in Action::ALL {
+            let fields = match action {
+                Action::Apply | Action::RunStatus => field_names::<ApplyOutput>(),
+                Action::Ensure => field_names::<EnsureOutput>(),
+                Action::Facts => field_names::<FactsOutput>(),
+                Action::Ping => field_names::<PingOutput>(),
+                Action::Status => field_names::<StatusOutput>(),
+            };
+            let fields: BTreeSet<&str> = fields.iter().copied().collect();
+            let ddl = ddl();
+            let outputs = &ddl.action(action).unwrap().output;
+            let outputs: BTreeSet<&str> = outputs.keys().map(String::as_str).collect();
+            assert_eq!(outputs, fields, "{action:?}");
+        }
+    }
+
+    #[test]
+    fn the_ddl_is_of_this_version_and_for_an_external_agent() {
+        let metadata = ddl().metadata;
+        assert_eq!(metadata.version, env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            (metadata.name.as_str(), metadata.provider.as_str()),
+            ("ccm", "external")
+        );
+    }
+
+    #[test]
+    fn every_text_has_a_length_and_a_pattern_that_holds_it_from_end_to_end() {
+        for action in ddl().actions {
+            for (name, input) in action.input {
+                if input.sort == Sort::String {
+                    assert!(input.maxlength > 0, "{name}");
+                    Regex::new(&input.validation).unwrap();
+                    // `^` and `$` are the ends of a line to Ruby.
+                    let is_whole =
+                        input.validation.starts_with(r"\A") && input.validation.ends_with(r"\z");
+                    assert!(is_whole || name == "manifest", "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_aggregate_is_about_an_output_and_no_two_about_one() {
+        for action in ddl().actions {
+            let mut seen = BTreeSet::new();
+            for aggregate in &action.aggregate {
+                let output = aggregate.args[0].as_str().unwrap();
+                assert!(action.output.contains_key(output), "{output}");
+                assert!(seen.insert(output), "{output}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_types_of_ensure_are_all_there_are() {
+        let ddl = ddl();
+        let input = &ddl.action(Action::Ensure).unwrap().input["type"];
+        assert_eq!(input.list, TypeName::ALL.map(TypeName::as_str));
+    }
+
+    #[test]
+    fn the_types_of_status_are_those_that_can_be_looked_at() {
+        let can_be = |name: &TypeName| {
+            let text = "/x".to_owned();
+            crate::engine::to_look_at(*name, &text).is_ok()
+                || crate::engine::to_look_at(*name, "x").is_ok()
+        };
+        let types: Vec<&str> = TypeName::ALL
+            .iter()
+            .filter(|name| can_be(name))
+            .map(|name| name.as_str())
+            .collect();
+        assert_eq!(
+            ddl().action(Action::Status).unwrap().input["type"].list,
+            types
+        );
+    }
+
+    #[test]
+    fn an_input_that_is_missing_is_named() {
+        let missing = check_json(Action::Status, json!({"name": "/a"})).unwrap_err();
+        assert_eq!(missing, (3, "type is required".into()));
+    }
+
+    #[test]
+    fn each_fault_of_an_input_has_its_text() {
+        for (action, data, text) in [
+            (
+                Action::Status,
+                json!({"typ": "file", "name": "/a"}),
+                "unknown input \"typ\", did you mean \"type\"?",
+            ),
+            (Action::Ping, json!({"a": 1}), "ping takes no inputs"),
+            (
+                Action::Status,
+                json!({"type": "exec", "name": "/a"}),
+                "type must be one of archive, file, package, scaffold, service",
+            ),
+            (
+                Action::Status,
+                json!({"type": "file", "name": 5}),
+                "name must be of type string",
+            ),
+            (
+                Action::Status,
+                json!({"type": "file", "name": "/a\nb"}),
+                r"name does not match \A[^[:cntrl:]]+\z",
+            ),
+            (
+                Action::Status,
+                json!({"type": "file", "name": "x".repeat(4097)}),
+                "name is longer than 4096 bytes",
+            ),
+            (
+                Action::Apply,
+                json!({"wait": 1.5}),
+                "wait must be of type integer",
+            ),
+            (
+                Action::Apply,
+                json!({"noop": "true"}),
+                "noop must be of type boolean",
+            ),
+            (
+                Action::Apply,
+                json!({"data": []}),
+                "data must be of type Hash",
+            ),
+            (
+                Action::RunStatus,
+                json!({"run_id": "../x"}),
+                r"run_id does not match \A[0-9A-Za-z]{27}\z",
+            ),
+        ] {
+            assert_eq!(check_json(action, data), Err((4, text.into())));
+        }
+    }
+
+    #[test]
+    fn what_ruby_clients_add_is_passed_over() {
+        let data = json!({"process_results": true});
+        assert_eq!(check_json(Action::Ping, data), Ok(()));
+    }
+}

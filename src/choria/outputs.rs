@@ -1,0 +1,167 @@
+//! Outputs: what each action tells, in the DDL's names, and how it is made of what is remembered.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::book::{Record, RunResult, State};
+use super::reply::Failure;
+use crate::model::text::go_time;
+
+/// What the node says when there never was a run.
+pub(super) const NO_RUN: &str = "none";
+
+/// What `apply` and `run_status` tell of a run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ApplyOutput {
+    pub run_id: String,
+    pub action: String,
+    pub source: String,
+    pub state: String,
+    pub outcome: String,
+    pub noop: bool,
+    pub started: String,
+    pub ended: String,
+    pub total: usize,
+    pub changed: usize,
+    pub failed: usize,
+    pub error: String,
+    pub summary: Value,
+    pub events: Value,
+    pub omitted: usize,
+}
+
+/// What `ensure` tells of a resource.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EnsureOutput {
+    pub run_id: String,
+    pub state: String,
+    pub changed: bool,
+    pub failed: bool,
+    pub skipped: bool,
+    pub noop: bool,
+    pub ensure: String,
+    pub message: String,
+    pub event: Value,
+}
+
+/// What `status` tells of a resource.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatusOutput {
+    pub ensure: String,
+    pub state: Value,
+}
+
+/// What `facts` finds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FactsOutput {
+    pub value: Value,
+}
+
+/// What `ping` tells of the node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PingOutput {
+    pub identity: String,
+    pub version: String,
+    pub current_run: String,
+    pub last_run: String,
+    pub state: String,
+    pub summary: Value,
+}
+
+/// Returns the failure that a run amounts to, as far as it is known.
+pub(super) fn failure_of(record: &Record, state: State) -> Option<Failure> {
+    let id = &record.run_id;
+    match (state, &record.result) {
+        (State::Lost, _) => Some(Failure::aborted(format!(
+            "run {id} was lost: its process is gone"
+        ))),
+        (State::Failed, Some(result)) if result.is_invalid => Some(Failure::invalid(&result.error)),
+        (State::Failed, Some(result)) if !result.error.is_empty() => {
+            Some(Failure::aborted(format!("run {id}: {}", result.error)))
+        }
+        (State::Failed, Some(RunResult { events, .. })) => Some(match events.first() {
+            Some(event) => {
+                Failure::aborted(format!("{} failed: {}", event.resource, event.message))
+            }
+            None => Failure::aborted(format!("run {id} failed")),
+        }),
+        _ => None,
+    }
+}
+
+/// Returns what there is to tell of a run.
+pub(super) fn told(record: &Record, state: State) -> Result<ApplyOutput, Failure> {
+    let result = record.result.as_ref();
+    let count = |count: fn(&RunResult) -> usize| result.map(count).unwrap_or_default();
+    let events = result.map(|result| serde_json::to_value(&result.events));
+    let events = events.transpose().map_err(Failure::unknown)?;
+    Ok(ApplyOutput {
+        run_id: record.run_id.to_string(),
+        action: record.action.clone(),
+        source: record.source.clone(),
+        state: state.as_str().into(),
+        outcome: result
+            .map(|result| result.outcome.as_str().to_owned())
+            .unwrap_or_default(),
+        noop: record.noop,
+        started: go_time(&record.started),
+        ended: record.ended.as_ref().map(go_time).unwrap_or_default(),
+        total: count(|result| result.summary.total_resources),
+        changed: count(|result| result.summary.changed_resources),
+        failed: count(|result| result.summary.failed_resources),
+        error: result
+            .map(|result| result.error.clone())
+            .unwrap_or_default(),
+        summary: summary(result)?,
+        events: events.unwrap_or_else(|| Vec::<Value>::new().into()),
+        omitted: count(|result| result.omitted),
+    })
+}
+
+pub(super) fn summary(result: Option<&RunResult>) -> Result<Value, Failure> {
+    match result {
+        Some(result) => serde_json::to_value(&result.summary).map_err(Failure::unknown),
+        None => Ok(Map::new().into()),
+    }
+}
+
+/// Returns what there is to tell of one resource.
+pub(super) fn ensured(record: &Record, state: State) -> EnsureOutput {
+    let result = record.result.as_ref();
+    let event = result.and_then(|result| result.event.as_ref());
+    let field = |key: &str| event.and_then(|event| event.get(key));
+    let is = |key: &str| field(key).and_then(Value::as_bool).unwrap_or_default();
+    let message = match (state, result) {
+        (State::Running, _) => format!("still going on: ask run_status for {}", record.run_id),
+        (_, Some(result)) if !result.error.is_empty() => result.error.clone(),
+        // A resource that came through without a change has nothing to say.
+        (_, result) => result
+            .and_then(|result| result.events.first())
+            .map(|brief| brief.message.clone())
+            .unwrap_or_default(),
+    };
+    EnsureOutput {
+        run_id: record.run_id.to_string(),
+        state: state.as_str().into(),
+        changed: is("changed"),
+        failed: is("failed") || state == State::Failed,
+        skipped: is("skipped"),
+        noop: record.noop,
+        ensure: field("final_ensure")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .into(),
+        message,
+        event: event.cloned().unwrap_or_else(|| Map::new().into()),
+    }
+}
+
+/// Returns what there is to tell when there never was a run.
+pub(super) fn no_run() -> ApplyOutput {
+    ApplyOutput {
+        state: NO_RUN.into(),
+        summary: Map::new().into(),
+        events: Vec::<Value>::new().into(),
+        ..ApplyOutput::default()
+    }
+}

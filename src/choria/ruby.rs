@@ -1,0 +1,130 @@
+//! The DDL in the form that Ruby clients read: the same facts, written as a small Ruby program.
+
+use std::fmt::{self, Write as _};
+
+use serde_json::Value;
+
+use super::ddl::{ActionDdl, Ddl, Sort};
+
+/// Returns a DDL as Ruby.
+pub(super) fn ruby(ddl: &Ddl) -> Result<String, fmt::Error> {
+    let mut out = String::new();
+    let of = &ddl.metadata;
+    let texts = [
+        (":name        ", &of.name),
+        (":description ", &of.description),
+        (":author      ", &of.author),
+        (":license     ", &of.license),
+        (":version     ", &of.version),
+        (":url         ", &of.url),
+        (":provider    ", &of.provider),
+    ];
+    for (index, (key, text)) in texts.into_iter().enumerate() {
+        let start = if index == 0 { "metadata" } else { "        " };
+        writeln!(out, "{start} {key}=> {},", quoted(text))?;
+    }
+    writeln!(out, "         :timeout     => {}", of.timeout)?;
+    for action in &ddl.actions {
+        out.push('\n');
+        write_action(&mut out, action)?;
+    }
+    Ok(out)
+}
+
+fn write_action(out: &mut String, action: &ActionDdl) -> fmt::Result {
+    let (name, description) = (quoted(&action.action), quoted(&action.description));
+    writeln!(out, "action {name}, :description => {description} do")?;
+    writeln!(out, "  display :{}", action.display)?;
+    for (name, input) in &action.input {
+        writeln!(out, "\n  input :{name},")?;
+        writeln!(out, "        :prompt      => {},", quoted(&input.prompt))?;
+        let description = quoted(&input.description);
+        writeln!(out, "        :description => {description},")?;
+        writeln!(out, "        :type        => :{},", input.sort.as_str())?;
+        if input.sort == Sort::String {
+            let pattern = quoted(&input.validation);
+            writeln!(out, "        :validation  => {pattern},")?;
+            writeln!(out, "        :maxlength   => {},", input.maxlength)?;
+        }
+        if input.sort == Sort::List {
+            let words: Vec<String> = input.list.iter().map(|word| quoted(word)).collect();
+            writeln!(out, "        :list        => [{}],", words.join(", "))?;
+        }
+        writeln!(out, "        :optional    => {}", input.optional)?;
+    }
+    for (name, output) in &action.output {
+        writeln!(out, "\n  output :{name},")?;
+        let description = quoted(&output.description);
+        writeln!(out, "         :description => {description},")?;
+        if let Some(default) = &output.default {
+            writeln!(out, "         :default     => {},", literal(default))?;
+        }
+        if let Some(sort) = output.sort {
+            let sort = quoted(sort.as_str());
+            writeln!(out, "         :type        => {sort},")?;
+        }
+        let shown = quoted(&output.display_as);
+        writeln!(out, "         :display_as  => {shown}")?;
+    }
+    if !action.aggregate.is_empty() {
+        out.push_str("\n  summarize do\n");
+        for aggregate in &action.aggregate {
+            let args: Vec<String> = match aggregate.args.split_first() {
+                Some((Value::String(output), rest)) => std::iter::once(format!(":{output}"))
+                    .chain(rest.iter().map(literal))
+                    .collect(),
+                _ => Vec::new(),
+            };
+            writeln!(
+                out,
+                "    aggregate {}({})",
+                aggregate.function,
+                args.join(", ")
+            )?;
+        }
+        out.push_str("  end\n");
+    }
+    out.push_str("end\n");
+    Ok(())
+}
+
+/// Returns a value as Ruby; a DDL of ours holds nothing deeper than text, numbers and flags.
+fn literal(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Null => "nil".into(),
+        other => other.to_string(),
+    }
+}
+
+/// Returns a text in single quotes: Ruby reads nothing in there but the quote and the backslash.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The file of the repository; `CCM_UPDATE=1 cargo test --lib ruby` writes it anew.
+    #[test]
+    fn the_ddl_for_ruby_says_what_the_ddl_says() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/ddl/ccm.ddl");
+        let text = ruby(&Ddl::ours().unwrap()).unwrap();
+        if std::env::var_os("CCM_UPDATE").is_some() {
+            let content = crate::system::files::Content::Bytes(text.as_bytes());
+            let attributes = crate::system::files::Attributes {
+                mode: Some(0o644),
+                ..Default::default()
+            };
+            let durability = crate::system::files::Durability::Cached;
+            crate::system::files::store(file.as_ref(), content, &attributes, durability).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(file).unwrap(), text);
+    }
+
+    #[test]
+    fn a_quote_and_a_backslash_stay_what_they_are() {
+        assert_eq!(quoted(r"it's \A"), r"'it\'s \\A'");
+    }
+}

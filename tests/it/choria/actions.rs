@@ -1,0 +1,164 @@
+//! Activation, and what each action tells.
+
+use serde_json::json;
+
+use super::{Server, file};
+
+#[test]
+fn the_agent_activates_unless_its_file_says_no() {
+    let server = Server::new();
+    assert_eq!(server.activate(), (json!({"activate": true}), "".into()));
+    server.configure("activate = false\n");
+    assert_eq!(server.activate(), (json!({"activate": false}), "".into()));
+    std::fs::remove_file(server.env.path("plugin.d/ccm")).unwrap();
+    assert_eq!(server.activate().0, json!({"activate": true}));
+}
+
+#[test]
+fn an_agent_whose_file_is_wrong_does_not_activate_and_says_why() {
+    let server = Server::new();
+    server.configure("activte = true\n");
+    let (reply, log) = server.activate();
+    assert_eq!(reply, json!({"activate": false}));
+    let expected = "plugin.d/ccm line 2: unknown key \"activte\", did you mean \"activate\"?\n";
+    assert!(log.ends_with(expected), "{log}");
+    let message = server.ask("ping", json!({})).refused(1);
+    assert!(message.ends_with(expected.trim_end()), "{message}");
+}
+
+#[test]
+fn ensure_changes_a_resource_once() {
+    let server = Server::new();
+    let path = server.env.at("motd");
+    let first = server.ask("ensure", file(&path, "hi\n")).ok();
+    assert_eq!(server.env.read("motd"), "hi\n");
+    assert_eq!(
+        (&first["state"], &first["changed"], &first["failed"]),
+        (&json!("finished"), &json!(true), &json!(false))
+    );
+    assert_eq!(first["ensure"], "present");
+    assert_eq!(
+        first["event"]["protocol"],
+        "io.choria.ccm.v1.transaction.event"
+    );
+    let second = server.ask("ensure", file(&path, "hi\n")).ok();
+    assert_eq!(second["changed"], false);
+    let status = server.ask("run_status", json!({"run_id": first["run_id"]}));
+    assert_eq!(status.ok()["source"], format!("file#{path}"));
+}
+
+#[test]
+fn ensure_takes_a_whole_request_too() {
+    let server = Server::new();
+    let path = server.env.at("motd");
+    let request = json!({"protocol": "io.choria.ccm.v1.resource.ensure.request", "type": "file",
+        "properties": {"name": path, "ensure": "present", "content": "whole",
+                       "owner": "root", "group": "root", "mode": "0600"}});
+    let reply = server.ask("ensure", json!({"request": request})).ok();
+    assert_eq!(reply["changed"], true);
+    assert_eq!(server.env.read("motd"), "whole");
+}
+
+#[test]
+fn ensure_in_noop_says_what_it_would_do() {
+    let server = Server::new();
+    let mut data = file(&server.env.at("motd"), "hi");
+    data["noop"] = json!(true);
+    let reply = server.ask("ensure", data).ok();
+    assert_eq!(
+        (&reply["noop"], &reply["changed"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(reply["message"], "Would have created the file");
+    assert!(!server.env.exists("motd"));
+}
+
+#[test]
+fn a_node_that_is_noop_only_changes_nothing() {
+    let server = Server::new();
+    server.configure("noop = true\n");
+    let reply = server
+        .ask("ensure", file(&server.env.at("motd"), "hi"))
+        .ok();
+    assert_eq!(reply["noop"], true);
+    let manifest = "ccm: {resources: [{exec: {name: /usr/bin/false}}]}";
+    let reply = server.ask("apply", json!({"manifest": manifest, "wait": 10}));
+    assert_eq!(reply.ok()["outcome"], "noop");
+    assert!(!server.env.exists("motd"));
+}
+
+#[test]
+fn a_paused_node_only_looks() {
+    let server = Server::new();
+    let pause = r#"{"reason":"moving house","since":"2026-01-01T00:00:00Z"}"#;
+    server.env.write("state/pause.json", pause);
+    let mut data = file(&server.env.at("motd"), "hi");
+    let message = server.ask("ensure", data.clone()).refused(1);
+    assert_eq!(message, "the node is paused: moving house");
+    data["noop"] = json!(true);
+    assert_eq!(server.ask("ensure", data).ok()["changed"], true);
+}
+
+#[test]
+fn status_tells_the_state_of_a_resource() {
+    let server = Server::new();
+    let path = server.env.write("motd", "hello");
+    let reply = server
+        .ask("status", json!({"type": "file", "name": path}))
+        .ok();
+    assert_eq!(reply["ensure"], "present");
+    assert_eq!(
+        reply["state"]["protocol"],
+        "io.choria.ccm.v1.resource.file.state"
+    );
+    assert_eq!(reply["state"]["metadata"]["size"], 5);
+    let gone = json!({"type": "file", "name": server.env.at("gone")});
+    assert_eq!(server.ask("status", gone).ok()["ensure"], "absent");
+}
+
+#[test]
+fn status_of_a_scaffold_compares_it_with_its_source() {
+    let server = Server::new();
+    server.env.write("templates/a", "x");
+    let data = json!({"type": "scaffold", "name": server.env.at("out"), "provider": "choria",
+                      "properties": {"source": server.env.at("templates"), "engine": "jet"}});
+    let reply = server.ask("status", data).ok();
+    assert_eq!(reply["state"]["metadata"]["engine"], "jet", "{reply:#}");
+}
+
+#[test]
+fn facts_are_ours_whole_or_by_path() {
+    let mut server = Server::new();
+    server.facts = json!({"role": "web"});
+    let all = server.ask("facts", json!({})).ok();
+    assert!(all["value"]["host"]["info"].is_object(), "{all:#}");
+    assert!(all["value"].get("role").is_none());
+    let one = server.ask("facts", json!({"query": "host.info.os"})).ok();
+    assert_eq!(one["value"], "linux");
+    let message = server.ask("facts", json!({"query": "nope.x"})).refused(1);
+    assert_eq!(message, "no fact matches the query");
+}
+
+#[test]
+fn ping_tells_who_the_node_is_and_what_it_is_doing() {
+    let server = Server::new();
+    let idle = server.ask("ping", json!({})).ok();
+    assert_eq!(idle["version"], env!("CARGO_PKG_VERSION"));
+    assert!(!idle["identity"].as_str().unwrap().is_empty());
+    assert_eq!(
+        (&idle["state"], &idle["current_run"]),
+        (&json!("none"), &json!(""))
+    );
+    let (run_id, _) = server.begin();
+    let busy = server.ask("ping", json!({})).ok();
+    assert_eq!(busy["current_run"], run_id);
+    assert_eq!(busy["state"], "running");
+    server.go();
+    server.wait_for(&run_id);
+    let over = server.ask("ping", json!({})).ok();
+    assert_eq!(
+        (&over["last_run"], &over["current_run"]),
+        (&run_id, &json!(""))
+    );
+    assert_eq!(over["summary"]["total_resources"], 1);
+}
