@@ -257,7 +257,9 @@ impl Gatherer {
             limit: PROBE_LIMIT,
             binding: false,
         };
-        let mut answers = self.ask_these(&probe, nodes.iter()).buffer_unordered(IN_FLIGHT);
+        let mut answers = self
+            .ask_these(&probe, nodes.iter())
+            .buffer_unordered(IN_FLIGHT);
         let mut gone = Vec::new();
         while let Some(heard) = answers.next().await {
             if matches!(heard.reply, Err(NatsError::NoResponders(_))) {

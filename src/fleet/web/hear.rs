@@ -209,9 +209,7 @@ async fn follow_events(connection: Connection, subjects: Subjects, shared: Share
             true
         };
         // It only ends where there is no stream, or the connection is gone for good.
-        let _ended = connection
-            .read_opened_events(&reading, opened, each)
-            .await;
+        let _ended = connection.read_opened_events(&reading, opened, each).await;
         shared.write(|live| live.hear_events(false));
         // An event that was the last must not be told twice.
         last += TimeDelta::nanoseconds(1);

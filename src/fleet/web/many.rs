@@ -87,7 +87,11 @@ fn bad_body(rejection: JsonRejection) -> Failure {
 }
 
 async fn ask_all(web: &Web, nodes: Vec<NodeName>, ask: &Ask) -> Answered {
-    let nodes: Vec<NodeName> = nodes.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+    let nodes: Vec<NodeName> = nodes
+        .into_iter()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
     if nodes.is_empty() || nodes.len() > MOST_NODES {
         let count = nodes.len();
         let reason = format!("{count} nodes are named: from 1 to {MOST_NODES} can be asked");

@@ -1,7 +1,7 @@
 // What can be done to nodes, one or many: pause, resume, ensure a resource. Every deed goes to all
 // of them with one request, and equal answers are shown once.
 
-import { ask, count, h, nodeLink, outcome, toast } from "./dom.js";
+import { ask, count, h, nodeLink, plain, toast } from "./dom.js";
 import { act } from "./store.js";
 
 /** Returns the buttons for a list of nodes. `done` is called after each deed. */
@@ -32,12 +32,11 @@ export function deeds(names, done = () => {}) {
   ];
 }
 
-const WORDS = { no_answer: "no answer" };
-
 /** Shows what nodes said: equal answers once, the worst first. */
-function answers(said) {
+function answers(said, isNoop = false) {
+  const words = { no_answer: "no answer", ...(isNoop && { changed: "would change" }) };
   return h("ul.answers", {}, said.answers.map((one) => h("li", {},
-    h("div.row", {}, outcome(WORDS[one.outcome] ?? one.outcome), h("span.soft", {}, who(one.nodes))),
+    h("div.row", {}, h(`span.outcome.${plain(one.outcome)}`, {}, words[one.outcome] ?? one.outcome), h("span.soft", {}, who(one.nodes))),
     h("p", {}, one.text),
     one.diff && h("pre.diff", { tabindex: "0", "aria-label": `Diff of ${one.diff.node}` }, diffLines(one.diff.text)))));
 }
@@ -49,6 +48,7 @@ function who(nodes) {
 
 function diffLines(text) {
   return text.replace(/\n$/, "").split("\n").map((line) => {
+    if (/^(---|\+\+\+) /.test(line)) return h("span.soft", {}, `${line}\n`);
     const sort = { "+": "ins", "-": "del" }[line[0]];
     return sort ? h(sort, {}, `${line}\n`) : `${line}\n`;
   });
@@ -114,7 +114,7 @@ function ensure(names, whom, done) {
     field("Properties", properties), words,
     h("p.soft.small", { id: "deed-hint" }, "One per line, as in \"mode: 0644\". A value that begins with \", [ or { is JSON."),
     said,
-    h("div.row", {}, h("button", { type: "button", onclick: () => made.close() }, "Close"), go, look));
+    h("div.row", {}, h("button", { type: "button", onclick: () => made.close() }, "Close"), look, go));
   const made = open(`Ensure a resource on ${whom}`, form);
   let last = "";
   let isSent = false;
@@ -127,6 +127,13 @@ function ensure(names, whom, done) {
     wish.value = usual.ensure[0] ?? "";
     if (!properties.value.trim() || properties.value === last) properties.value = usual.properties;
     last = usual.properties;
+  }
+
+  /** Lets what was looked at be done, or not: the next step is the one that stands out. */
+  function allow(isAllowed) {
+    go.disabled = !isAllowed;
+    go.classList.toggle("main", isAllowed);
+    look.classList.toggle("main", !isAllowed);
   }
 
   function say(...content) {
@@ -143,12 +150,13 @@ function ensure(names, whom, done) {
       say(h("p.bad", {}, error.message));
       return;
     }
-    isSent = look.disabled = go.disabled = true;
+    isSent = look.disabled = true;
+    allow(false);
     say(h("p.soft", {}, isNoop ? "Asking what would change…" : "Doing it…"));
     try {
       const answer = await act(`/api/ensure?noop=${isNoop}&diff=true`, { nodes: names, request });
-      say(h("h3", {}, isNoop ? "What would change" : "Done"), answers(answer));
-      go.disabled = !isNoop;
+      say(h("h3", {}, isNoop ? "What would change" : "Done"), answers(answer, isNoop));
+      allow(isNoop);
       if (!isNoop) done();
     } catch (error) {
       say(h("p.bad", {}, error.message));
@@ -159,7 +167,7 @@ function ensure(names, whom, done) {
 
   type.addEventListener("input", suggest);
   // What was looked at is no longer what would be done.
-  form.addEventListener("input", () => { go.disabled = true; });
+  form.addEventListener("input", () => allow(false));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     send(true);

@@ -45,6 +45,11 @@ export function plain(word) {
   return String(word ?? "").replace(/[^a-z]/g, "") || "none";
 }
 
+/** Returns a text in which bundles go by the name that people give them, not by their address. */
+export function brief(text) {
+  return String(text ?? "").replace(/obj:\/\/[^/\s]+\/([^/\s]+)\/([0-9a-f]{12})[0-9a-f]{52}/g, "$1@$2");
+}
+
 const SPANS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
 /** Tells how long ago a time is. */

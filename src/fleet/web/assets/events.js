@@ -1,7 +1,7 @@
 // Events as they happen, the newest first, with filters that live in the address. What is shown
 // stays: new events are put before it, and the oldest are taken away.
 
-import { clock, count, framed, h, nodeLink, outcome, took } from "./dom.js";
+import { brief, clock, count, framed, h, nodeLink, outcome, took } from "./dom.js";
 import { store, subscribe } from "./store.js";
 import { remember } from "./address.js";
 
@@ -38,7 +38,7 @@ export function events(main, params) {
     return h(isFresh ? "li.fresh" : "li", { "data-event": event.number },
       h("span.soft.small", {}, clock(event.at)), outcome(event.outcome),
       h("span.clip", {}, h("a", { href: nodeLink(event.node), title: event.node }, event.node)),
-      h("span", {}, event.text), h("span.soft.small", {}, took(event.millis)));
+      h("span", {}, brief(event.text)), h("span.soft.small", {}, took(event.millis)));
   }
 
   /** Adds what is new; with `isAnew` everything is put there again. */

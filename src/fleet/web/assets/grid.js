@@ -1,7 +1,7 @@
 // Every node as a square on one canvas. All are drawn when nodes come or go, or the room changes;
 // after that only those whose state changed, so a busy fleet costs as much as changes in it.
 
-import { badge, count, framed, h, nodeLink } from "./dom.js";
+import { badge, brief, count, framed, h, nodeLink } from "./dom.js";
 import { store, STATES } from "./store.js";
 
 const GAP = 3;
@@ -39,6 +39,7 @@ export function grid() {
     const height = rows() * cell + EDGE;
     const ratio = devicePixelRatio || 1;
     canvas.style.height = `${height}px`;
+    Object.assign(canvas.dataset, { cell, columns });
     canvas.width = Math.round(canvas.clientWidth * ratio);
     canvas.height = Math.round(height * ratio);
     pen.scale(ratio, ratio);
@@ -93,7 +94,7 @@ export function grid() {
     for (const one of [here, index]) if (one >= 0) dirty.add(one);
     here = index;
     const row = store.nodes.get(names[index]);
-    tip.replaceChildren(...(row ? [badge(row.state), h("b", {}, row.name), h("span.clip", {}, row.note)] : []));
+    tip.replaceChildren(...(row ? [badge(row.state), h("b", {}, row.name), h("span.clip", {}, brief(row.note))] : []));
     redraw();
   }
 

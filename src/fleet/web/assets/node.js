@@ -1,7 +1,7 @@
 // One node: what it is, what it should be, what its last run did, and each resource's last event.
 // A part is drawn anew only when it changed, so what was unfolded stays so.
 
-import { badge, card, filler, h, outcome, pairs, plain, table, throttled, took, when } from "./dom.js";
+import { badge, brief, card, filler, h, outcome, pairs, plain, table, throttled, took, when } from "./dom.js";
 import { canAct, read, subscribe } from "./store.js";
 import { deeds } from "./deeds.js";
 
@@ -66,9 +66,9 @@ export function node(main, name) {
 function now(row, status, labels) {
   return card("Now", "", pairs([
     ["State", badge(row.state)],
-    ["Note", row.note],
+    ["Note", brief(row.note)],
     ["Paused", status?.pause && `${status.pause.reason}${status.pause.by ? ` (${status.pause.by})` : ""}`],
-    ["Running", status?.current_run && status.current_run.source],
+    ["Running", status?.current_run && brief(status.current_run.source)],
     ["Heard", status && when(status.timestamp)],
     ["Up since", status && when(status.started)],
     ["Version", status?.version],
@@ -98,7 +98,7 @@ function lastRun(run) {
   const told = (pairsOf) => pairsOf.filter(([, number]) => number).map(([word, number]) => `${number} ${word}`).join(", ");
   return card("Last run", "", pairs([
     ["Outcome", outcome(run.outcome)],
-    ["Source", h("span.mono", {}, run.source)],
+    ["Source", h("span.mono", {}, brief(run.source))],
     ["When", when(run.timestamp)],
     ["Resources", told(counts) || "none"],
     ["Health checks", told(checks)],
@@ -124,7 +124,7 @@ function lastEvents(resources) {
     const text = event.text.startsWith(`${label} `) ? event.text.slice(label.length + 1) : event.text;
     const health = plain(event.health?.toLowerCase());
     return [outcome(event.outcome), h("span.mono", {}, label), text,
-      ...(checks ? [event.health ? h(`span.outcome.${health}`, {}, health) : ""] : []), took(event.millis), when(event.at)];
+      ...(checks ? [event.health ? h(`span.outcome.${health}`, {}, health) : ""] : []), h("span.nowrap", {}, took(event.millis)), when(event.at)];
   })));
 }
 

@@ -2,7 +2,7 @@
 // that stays in sight stays the same element: thousands cost no more than thirty, and nothing moves
 // away under a pointer.
 
-import { ago, badge, count, framed, h, nodeLink, outcome, toast } from "./dom.js";
+import { ago, badge, brief, count, framed, h, nodeLink, outcome, toast } from "./dom.js";
 import { canAct, store, STATES, subscribe } from "./store.js";
 import { remember } from "./address.js";
 import { deeds } from "./deeds.js";
@@ -94,7 +94,7 @@ export function nodes(main, params) {
       const [state, result, , note] = one.cells;
       state.replaceChildren(badge(row.state));
       result.replaceChildren(outcome(row.outcome));
-      note.textContent = [row.lagging && "has a new assignment", row.note].filter(Boolean).join(" · ");
+      note.textContent = [row.lagging && "has a new assignment", brief(row.note)].filter(Boolean).join(" · ");
       note.title = row.note;
       one.row = row;
     }

@@ -1,6 +1,6 @@
 // The fleet at a glance: how many are what, every node as a square, what wants a look, the last hour.
 
-import { badge, card, clock, count, filler, framed, h, nodeLink, svg } from "./dom.js";
+import { badge, brief, card, clock, count, filler, framed, h, nodeLink, svg } from "./dom.js";
 import { refreshSummary, store, STATES, subscribe } from "./store.js";
 import { grid } from "./grid.js";
 import { newest, rolloutCard } from "./rollouts.js";
@@ -20,8 +20,9 @@ export function overview(main) {
     h("div.head", {}, h("h1", {}, "Overview"), size),
     counts,
     card("All nodes", "", squares.canvas, h("div.under", {}, h("div.legend", { "aria-label": "Legend" }, STATES.map(badge)), squares.tip)),
-    h("div.columns", {}, card("Wants a look", "failed and drifted", trouble), card("Rollouts", "the newest", rolling)),
-    card("Last hour", "changes and failures per minute", line),
+    h("div.columns", {},
+      h("div.side", {}, card("Wants a look", "failed and drifted", trouble), card("Last hour", "changes and failures per minute", line)),
+      card("Rollouts", "the newest", rolling)),
   );
 
   const numbers = new Map(STATES.map((state) => {
@@ -55,7 +56,7 @@ export function overview(main) {
       if (!bad.length) return h("p.soft", {}, "Nothing: every node that is there is as it should be.");
       return [
         h("ul.trouble", {}, bad.map(([name, state, note]) => h("li", {}, badge(state),
-          h("a.clip", { href: nodeLink(name), title: name }, name), h("span.soft.clip", { title: note }, note)))),
+          h("a.clip", { href: nodeLink(name), title: name }, name), h("span.soft.clip", { title: note }, brief(note))))),
         more > 0 && h("p.small", {}, h("a", { href: "#/nodes?state=failed,drifted" }, "All of them")),
       ];
     });
@@ -72,7 +73,7 @@ export function overview(main) {
   function drawLine() {
     const minutes = store.summary.timeline;
     const most = Math.max(4, ...minutes.map((one) => one.changed + one.failed));
-    const [width, height, base, left] = [Math.max(280, line.clientWidth), 132, 108, 40];
+    const [width, height, base, left] = [Math.max(280, line.clientWidth), 132, 108, 36];
     const step = (width - left) / minutes.length;
     const bars = minutes.map((one, index) => {
       const x = left + index * step;

@@ -43,7 +43,7 @@ function waves(one) {
     const done = wave.size - wave.tally.pending - wave.tally.assigned;
     return h("div.wave", {},
       h("span.clip", { title: wave.name }, h(index === one.wave && one.active ? "b" : "span", {}, wave.name), wave.canary && wave.name !== "canary" ? h("span.soft", {}, " canary") : ""),
-      meter(wave.tally, wave.name), h("span.soft.small", {}, `${done} / ${wave.size}`));
+      meter(wave.tally, wave.name), h("span.soft.small.done", {}, `${done} / ${wave.size}`));
   }));
 }
 
@@ -189,7 +189,7 @@ export function rollout(main, id) {
     drawHead(one);
     drawBody(one, found, all.length);
     fillTrouble(bad, () => bad.length && card("Trouble", "who, and why", table("Trouble", ["Node", "What", "Why"],
-      bad.map((node) => [h("a", { href: nodeLink(node.node) }, node.node), node.progress, node.reason]))));
+      bad.map((node) => [h("a", { href: nodeLink(node.node) }, node.node), node.progress, node.reason || "it was not heard in time"]))));
     drawDots(one, found);
   }
 
