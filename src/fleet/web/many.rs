@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::act::{self, Manner};
@@ -31,7 +33,7 @@ type Answered = Result<Json<Value>, Failure>;
 /// Whom to pause, why, and for how long.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PauseMany {
+struct PauseMany {
     nodes: Vec<NodeName>,
     #[serde(default)]
     reason: String,
@@ -42,48 +44,42 @@ pub(super) struct PauseMany {
 /// Whom to let go on.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ResumeMany {
+struct ResumeMany {
     nodes: Vec<NodeName>,
 }
 
 /// Whom to ask for a resource. The request is the one of the bus; the nodes read it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct EnsureMany {
+struct EnsureMany {
     nodes: Vec<NodeName>,
     request: Value,
 }
 
-pub(super) async fn pause(
-    State(web): State<Arc<Web>>,
-    wish: Result<Json<PauseMany>, JsonRejection>,
-) -> Answered {
-    let Json(wish) = wish.map_err(bad_body)?;
+pub(super) async fn pause(State(web): State<Arc<Web>>, body: Bytes) -> Answered {
+    let wish: PauseMany = read(&body)?;
     let ask = act::to_pause(&wish.reason, wish.lasting.as_deref())?;
     ask_all(&web, wish.nodes, &ask).await
 }
 
-pub(super) async fn resume(
-    State(web): State<Arc<Web>>,
-    wish: Result<Json<ResumeMany>, JsonRejection>,
-) -> Answered {
-    let Json(wish) = wish.map_err(bad_body)?;
+pub(super) async fn resume(State(web): State<Arc<Web>>, body: Bytes) -> Answered {
+    let wish: ResumeMany = read(&body)?;
     ask_all(&web, wish.nodes, &act::to_resume()).await
 }
 
 pub(super) async fn ensure(
     State(web): State<Arc<Web>>,
     manner: Result<Query<Manner>, QueryRejection>,
-    wish: Result<Json<EnsureMany>, JsonRejection>,
+    body: Bytes,
 ) -> Answered {
     let Query(manner) = manner.map_err(Failure::bad_query)?;
-    let Json(wish) = wish.map_err(bad_body)?;
+    let wish: EnsureMany = read(&body)?;
     let ask = act::to_ensure(wish.request.to_string().into(), manner);
     ask_all(&web, wish.nodes, &ask).await
 }
 
-fn bad_body(rejection: JsonRejection) -> Failure {
-    Failure::new(rejection.status(), rejection.body_text())
+fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
+    serde_json::from_slice(body).map_err(Failure::bad)
 }
 
 async fn ask_all(web: &Web, nodes: Vec<NodeName>, ask: &Ask) -> Answered {

@@ -4,6 +4,8 @@
 //! Every bundle here appends a line to a file of each node, so a file tells how often its node
 //! really ran what.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::{check_quiet, unlocked};
 use crate::support::browser::Browser;
 use crate::support::fleet::Fleet;
@@ -61,7 +63,6 @@ fn a_rollout_under_way_is_paused_resumed_and_followed_to_its_end() {
     do_it(&mut browser, "pause", "lunch");
     becomes(&mut browser, "paused");
     browser.wait("document.querySelector('.reason').innerText.includes('lunch')");
-    controller.wait().unwrap();
     let nodes = ["db1", "web1", "web2"];
     let done = nodes.iter().filter(|node| !ran(&fleet, node).is_empty());
     assert!(done.count() < 3, "it went on while it was paused");
@@ -71,6 +72,7 @@ fn a_rollout_under_way_is_paused_resumed_and_followed_to_its_end() {
     for node in nodes {
         assert_eq!(ran(&fleet, node), "app\n", "{node}");
     }
+    controller.wait().unwrap();
     check_quiet(&browser, &page.url(""));
 }
 
@@ -130,14 +132,12 @@ fn a_resource_is_looked_at_first_and_then_ensured_on_a_selection() {
     browser.click("[data-act=look]");
     browser.wait("document.querySelector('.answers .diff').innerText.includes('+hello')");
     let told = browser.eval("document.querySelector('.answers').innerText");
-    assert!(
-        told.as_str().unwrap().starts_with("would change db1, web1"),
-        "{told}"
-    );
+    let told = told.as_str().unwrap().replace('\n', " ");
+    assert!(told.starts_with("would change db1, web1"), "{told}");
     assert!(!fleet.env.exists("motd"), "it was only looked at");
     // What was looked at is not what would be done now.
     browser.eval("document.querySelector('#deed-properties').focus()");
-    browser.text("\nforce: true");
+    browser.text("\nmode: 0600\n");
     assert_eq!(
         browser.eval("document.querySelector('[data-act=go]').disabled"),
         true
@@ -147,6 +147,8 @@ fn a_resource_is_looked_at_first_and_then_ensured_on_a_selection() {
     browser.click("[data-act=go]");
     browser.wait("document.querySelector('dialog h3').innerText === 'Done'");
     assert_eq!(fleet.env.read("motd"), "hello\n");
+    let mode = fleet.env.path("motd").metadata().unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
     check_quiet(&browser, &page.url(""));
 }
 
