@@ -62,6 +62,7 @@ fn every_view_of_the_demos_fleet_can_be_read_by_everyone() {
     browser.size(1280, 900);
     look_before_doing(&mut browser, &demo);
     if has_pictures {
+        browser.eval("document.querySelector('#toast').hidden = true");
         keep(&mut browser, "ensure-light-wide");
     }
     check_quiet(&browser, &demo.url);

@@ -150,7 +150,8 @@ export function rollout(main, id) {
         ["Nodes", found.selection.join(" ")], ["Budget", `at most ${limits(settings.budget)}`],
         ["Health gate", settings.health_gate && "no node may be unhealthy before the next wave"],
         ["Begun", when(one.created)], ["By", one.caller],
-        ["Driven by", found.lease?.holder],
+        // What tells two controllers of one process apart says nothing to people.
+        ["Driven by", found.lease?.holder.replace(/ [0-9a-f]{8,}$/, "")],
         ["Left out", found.left_out.map((left) => h("div", {}, `${left.node}: ${left.reason}`))],
       ])),
     ]);
