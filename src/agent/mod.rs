@@ -71,6 +71,7 @@ use crate::engine::{Level, Line};
 use crate::facts::Places;
 use crate::model::Value;
 use crate::model::node::BadName;
+use crate::model::request::RequestError;
 use crate::nats::{Bus, Connection, NatsError, Patience, Settings, Subjects, connect};
 use crate::system::files::{self, FileError};
 use crate::system::{Clock, SystemClock};
@@ -105,6 +106,8 @@ pub enum AgentError {
     Monitor(#[from] MonitorError),
     #[error(transparent)]
     Name(#[from] BadName),
+    #[error("made-up resource: {0}")]
+    MadeUp(#[from] RequestError),
 }
 
 /// An agent that runs.

@@ -2,7 +2,10 @@
 //! pretends. For trying a fleet on one machine; nothing on that machine is changed.
 //!
 //! Every node has a connection of its own. What a node would keep on disk for itself is shared:
-//! one spool, one publisher, one cache of bundles.
+//! one spool, one publisher, one cache of bundles. Events that no work stands behind are made up by
+//! `bustle`.
+
+mod bustle;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -13,6 +16,7 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::bustle::Bustle;
 use super::cache::Cache;
 use super::config::{Config, SpoolConfig};
 use super::desk::Permit;
@@ -47,6 +51,8 @@ pub struct Options {
     pub collective: Token,
     pub subject_prefix: String,
     pub beat: Duration,
+    /// How many events all nodes together make up in a second, besides those of their work.
+    pub events: u32,
 }
 
 /// An engine that changes nothing and says it did.
@@ -100,11 +106,22 @@ impl Pretend {
         // Half to one and a half of the average.
         let chance = (random() & 0xffff) as f64 / 65536.0;
         node.clock.sleep(self.latency.mul_f64(0.5 + chance));
+        let mut event = self.verdict(node, resource, noop);
+        event.duration = node.clock.monotonic().saturating_sub(began);
+        event
+    }
+
+    /// Returns the event of a resource at once.
+    pub(super) fn verdict(
+        &self,
+        node: &Node,
+        resource: &Arc<Resource>,
+        noop: bool,
+    ) -> TransactionEvent {
         let now = node.clock.now();
         let mut event = TransactionEvent::begin(node.next_id(), now, "simulated", resource);
         let label = resource.label();
         event.noop = noop;
-        event.duration = node.clock.monotonic().saturating_sub(began);
         if self.fails(node, &label) {
             event.failed = true;
             event.errors.push("simulated failure".into());
@@ -138,6 +155,7 @@ impl Pretend {
 /// A fleet that is simulated.
 pub struct Simulation {
     agents: Vec<Agent>,
+    bustle: Option<Bustle>,
     publishing: JoinSet<()>,
     stop_publishing: watch::Sender<bool>,
 }
@@ -191,7 +209,9 @@ impl Simulation {
             agents.push(agent?);
         }
         drop(starting);
+        let nodes = agents.iter().map(|agent| agent.node().clone());
         Ok(Self {
+            bustle: Bustle::start(nodes.collect(), options.events)?,
             agents,
             publishing,
             stop_publishing,
@@ -202,9 +222,11 @@ impl Simulation {
     pub async fn stop(self) {
         let Self {
             agents,
+            bustle,
             mut publishing,
             stop_publishing,
         } = self;
+        drop(bustle);
         let stopping = stream::iter(agents).map(Agent::stop);
         stopping
             .for_each_concurrent(AT_ONCE, |stopped| stopped)

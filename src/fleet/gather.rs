@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::StreamExt as _;
-use futures_util::stream;
+use futures_util::stream::{self, Stream};
 use tokio::time::{Instant, timeout};
 
 use crate::model::envelope::{CALLER, DEADLINE, DIFF, IDENTITY, NOOP, REQUEST_ID};
@@ -140,8 +140,7 @@ impl Gatherer {
         mut each: impl FnMut(Heard),
     ) -> Result<(), NatsError> {
         let at_once = if ask.binding { AT_WORK } else { IN_FLIGHT };
-        let asking = nodes.iter().map(|node| self.ask_one(ask, node));
-        let mut answers = stream::iter(asking).buffer_unordered(at_once);
+        let mut answers = self.ask_these(ask, nodes.iter()).buffer_unordered(at_once);
         while let Some(heard) = answers.next().await {
             match heard.reply {
                 // It is as large for everybody.
@@ -150,6 +149,17 @@ impl Gatherer {
             }
         }
         Ok(())
+    }
+
+    /// Returns the question to each node, not asked yet. Each has its name as its own: futures
+    /// that borrow it could not move between threads.
+    fn ask_these<'a>(
+        &'a self,
+        ask: &'a Ask,
+        nodes: impl Iterator<Item = &'a NodeName> + Send + 'a,
+    ) -> impl Stream<Item = impl Future<Output = Heard> + Send + 'a> + Send + 'a {
+        let nodes = nodes.cloned();
+        stream::iter(nodes.map(move |node| async move { self.ask_one(ask, &node).await }))
     }
 
     /// Asks one node, and returns what came back.
@@ -247,8 +257,9 @@ impl Gatherer {
             limit: PROBE_LIMIT,
             binding: false,
         };
-        let asking = nodes.iter().map(|node| self.ask_one(&probe, node));
-        let mut answers = stream::iter(asking).buffer_unordered(IN_FLIGHT);
+        let mut answers = self
+            .ask_these(&probe, nodes.iter())
+            .buffer_unordered(IN_FLIGHT);
         let mut gone = Vec::new();
         while let Some(heard) = answers.next().await {
             if matches!(heard.reply, Err(NatsError::NoResponders(_))) {

@@ -42,6 +42,17 @@ impl Connection {
     pub async fn read_events(
         &self,
         reading: &Reading,
+        each: impl FnMut(Stored) -> bool,
+    ) -> Result<(), NatsError> {
+        self.read_opened_events(reading, || {}, each).await
+    }
+
+    /// Does the same, and says through `opened` each time that the stream was found: a quiet one
+    /// hands over nothing that would tell it from one that is missing.
+    pub async fn read_opened_events(
+        &self,
+        reading: &Reading,
+        mut opened: impl FnMut(),
         mut each: impl FnMut(Stored) -> bool,
     ) -> Result<(), NatsError> {
         let mut wanted = Wanted {
@@ -65,9 +76,10 @@ impl Connection {
                 return Err(NatsError::Closed);
             }
             link.mark_unchanged();
-            let opened = Consumer::open(self, &wanted, beat).await;
-            let outcome = match opened {
+            let consumer = Consumer::open(self, &wanted, beat).await;
+            let outcome = match consumer {
                 Ok(mut consumer) => {
+                    opened();
                     let mut after = consumer.after();
                     let draining = drain(&mut consumer, reading.follow, |stored, sequence| {
                         after = sequence;

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::TestEnv;
 use crate::support::agent;
-use crate::support::web::{TOKEN, Web, run};
+use crate::support::nats::NatsServer;
+use crate::support::simulation::Simulation;
+use crate::support::web::{Page, TOKEN, Web, run};
 
 /// Reads a stream of events until one is wanted, and returns its name, id and data.
 fn read_until(
@@ -287,4 +289,79 @@ fn strangers_are_not_let_in_by_mistake() {
     );
     let outcome = env.ccm(&["fleet", "serve", "--allow-actions"]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_stream_of_events_is_noticed_and_so_is_its_return() {
+    let nats = NatsServer::start();
+    let connection = nats.client().await;
+    agent::init(&connection).await;
+    let jetstream = nats.jetstream().await;
+    jetstream.delete_stream("CCM_EVENTS").await.unwrap();
+    let page = Page::serve(&nats);
+    let unwell = page.until("/healthz", |answer| {
+        answer.body.contains("stream of events")
+    });
+    assert_eq!(unwell.status, 503);
+    assert_eq!(page.get("/api/summary").json()["complete"], false);
+    agent::init(&connection).await;
+    page.until("/healthz", |answer| answer.status == 200);
+    assert_eq!(page.get("/api/summary").json()["complete"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_nodes_are_asked_with_one_request_and_equal_answers_told_once() {
+    let web = Web::with_actions().await;
+    let _nodes = Simulation::start(&web.nats, 5, &[]);
+    web.until("/api/nodes?state=stable", |answer| {
+        answer.json()["matched"] == 5
+    });
+    let names: Vec<String> = (0..5).map(|it| format!("sim0000{it}.sim.lab")).collect();
+    let mut asked = names.clone();
+    asked.push("nobody".into());
+    let paused = web.post(
+        "/api/pause",
+        TOKEN,
+        &json!({"nodes": asked, "reason": "disk swap", "for": "2h"}),
+    );
+    assert_eq!(paused.status, 200, "{}", paused.body);
+    let said = paused.json();
+    assert_eq!(said["asked"], 6);
+    assert_eq!(said["answers"][0]["nodes"], json!(["nobody"]));
+    assert_eq!(said["answers"][0]["outcome"], "no_answer");
+    assert_eq!(said["answers"][1]["nodes"], json!(names));
+    web.until("/api/nodes?state=paused", |answer| {
+        answer.json()["matched"] == 5
+    });
+    let resumed = web.post("/api/resume", TOKEN, &json!({ "nodes": names }));
+    assert_eq!(resumed.json()["answers"][0]["text"], "resumed");
+    for (body, reason) in [
+        (json!({"nodes": []}), "0 nodes are named"),
+        (json!({"nodes": ["a b"]}), "a b"),
+        (json!({"nodes": ["a"], "colour": "red"}), "colour"),
+    ] {
+        let refused = web.post("/api/resume", TOKEN, &body);
+        assert!((400..500).contains(&refused.status), "{}", refused.status);
+        let said = refused.json()["error"].as_str().unwrap().to_owned();
+        assert!(said.contains(reason), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_noop_only_tells_what_would_change() {
+    let web = Web::with_actions().await;
+    let home = tempfile::tempdir().unwrap();
+    let _agent = agent::start(&agent::config("web1", home.path()), &web.nats).await;
+    web.until_state("web1", "stable");
+    let file = home.path().join("motd");
+    let request: Value = serde_json::from_str(&agent::file_request(&file, "hello\n")).unwrap();
+    let path = "/api/ensure?noop=true&diff=true";
+    let said = web.post(path, TOKEN, &json!({"nodes": ["web1"], "request": request}));
+    let answer = said.json()["answers"][0].clone();
+    assert_eq!(answer["outcome"], "changed", "{answer}");
+    let diff = answer["diff"]["text"].as_str().unwrap();
+    assert!(diff.contains("+hello"), "{diff}");
+    let single = web.post("/api/nodes/web1/ensure?noop=true", TOKEN, &request);
+    assert_eq!(single.json()["outcome"], "changed", "{}", single.body);
+    assert!(!file.exists());
 }

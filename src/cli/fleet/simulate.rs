@@ -37,6 +37,10 @@ pub(super) struct Args {
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     beat: Duration,
 
+    /// How many events the nodes make up in a second, besides those of their work
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
+    events: u32,
+
     /// What the nodes' names end with
     #[arg(long, default_value = "sim.lab", value_name = "NAME")]
     domain: String,
@@ -78,6 +82,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
         collective: place.collective.clone(),
         subject_prefix: place.prefix.clone(),
         beat: args.beat,
+        events: args.events,
     };
     runtime::block_on(simulate(args, &options, place, console))?;
     Ok(Verdict::default())

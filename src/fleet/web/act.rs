@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -32,8 +33,8 @@ use crate::nats::{Connection, Subjects, Verb};
 use crate::system::{Clock as _, SystemClock, random};
 
 /// How long a node may take to answer what costs it nothing, and what is work.
-const SOON: Duration = Duration::from_secs(10);
-const WORK: Duration = Duration::from_secs(120);
+pub(super) const SOON: Duration = Duration::from_secs(10);
+pub(super) const WORK: Duration = Duration::from_secs(120);
 
 /// How long rollouts that are driven may hold up the end.
 const GRACE: Duration = Duration::from_secs(3);
@@ -70,15 +71,19 @@ impl Hands {
         self.subjects.collective()
     }
 
-    /// Asks one node.
-    async fn ask(&self, node: &NodeName, ask: &Ask) -> Told {
-        let gatherer = Gatherer::new(
+    /// Returns what asks nodes in the name of whoever started us.
+    pub(super) fn gatherer(&self) -> Gatherer {
+        Gatherer::new(
             self.connection.clone(),
             self.subjects.clone(),
             &self.caller,
             Arc::new(SystemClock),
-        );
-        understand(ask.verb, gatherer.ask_one(ask, node).await)
+        )
+    }
+
+    /// Asks one node.
+    async fn ask(&self, node: &NodeName, ask: &Ask) -> Told {
+        understand(ask.verb, self.gatherer().ask_one(ask, node).await)
     }
 
     /// Changes a rollout of this collective.
@@ -172,6 +177,16 @@ struct PauseRequest {
     lasting: Option<String>,
 }
 
+/// How a resource is asked for.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Manner {
+    /// Nodes only say what they would do.
+    noop: bool,
+    /// They also say what changes in files, or would.
+    diff: bool,
+}
+
 pub(super) async fn pause_node(
     State(web): State<Arc<Web>>,
     Path(node): Path<String>,
@@ -179,17 +194,22 @@ pub(super) async fn pause_node(
 ) -> Result<Json<Value>, Failure> {
     let node: NodeName = name(&node)?;
     let wish: PauseRequest = parse(&body)?;
-    let mut request = json!({ "reason": reason(&wish) });
-    if let (Some(text), Some(entries)) = (&wish.lasting, request.as_object_mut()) {
-        let lasting = parse_wait(text).map_err(Failure::bad)?;
-        entries.insert("for".into(), go_duration(lasting).into());
-    }
-    let ask = question(Verb::Pause, request.to_string().into());
+    let ask = to_pause(&wish.reason, wish.lasting.as_deref())?;
     Ok(said(web.hands.ask(&node, &ask).await))
 }
 
-fn reason(wish: &PauseRequest) -> &str {
-    match wish.reason.trim() {
+/// Returns the question that pauses a node.
+pub(super) fn to_pause(why: &str, lasting: Option<&str>) -> Result<Ask, Failure> {
+    let mut request = json!({ "reason": reason(why) });
+    if let (Some(text), Some(entries)) = (lasting, request.as_object_mut()) {
+        let lasting = parse_wait(text).map_err(Failure::bad)?;
+        entries.insert("for".into(), go_duration(lasting).into());
+    }
+    Ok(question(Verb::Pause, request.to_string().into()))
+}
+
+fn reason(given: &str) -> &str {
+    match given.trim() {
         "" => "paused from the fleet page",
         reason => reason,
     }
@@ -200,23 +220,35 @@ pub(super) async fn resume_node(
     Path(node): Path<String>,
 ) -> Result<Json<Value>, Failure> {
     let node: NodeName = name(&node)?;
-    let ask = question(Verb::Resume, Bytes::new());
-    Ok(said(web.hands.ask(&node, &ask).await))
+    Ok(said(web.hands.ask(&node, &to_resume()).await))
+}
+
+/// Returns the question that lets a node go on.
+pub(super) fn to_resume() -> Ask {
+    question(Verb::Resume, Bytes::new())
 }
 
 /// Asks a node for a resource. The request is the one of the bus; the node reads it.
 pub(super) async fn ensure(
     State(web): State<Arc<Web>>,
     Path(node): Path<String>,
+    manner: Result<Query<Manner>, QueryRejection>,
     body: Bytes,
 ) -> Result<Json<Value>, Failure> {
     let node: NodeName = name(&node)?;
-    let ask = Ask {
+    let Query(manner) = manner.map_err(Failure::bad_query)?;
+    Ok(said(web.hands.ask(&node, &to_ensure(body, manner)).await))
+}
+
+/// Returns the question for a resource, in the words of the bus.
+pub(super) fn to_ensure(body: Bytes, manner: Manner) -> Ask {
+    Ask {
+        noop: manner.noop,
+        diff: manner.diff,
         limit: WORK,
         binding: true,
         ..question(Verb::Ensure, body)
-    };
-    Ok(said(web.hands.ask(&node, &ask).await))
+    }
 }
 
 fn question(verb: Verb, body: Bytes) -> Ask {
@@ -237,7 +269,7 @@ pub(super) async fn pause_rollout(
 ) -> Result<Json<Value>, Failure> {
     let wish: PauseRequest = parse(&body)?;
     let by = &web.hands.caller;
-    let pause = |rollout: &mut Rollout| steer::pause(rollout, reason(&wish), by);
+    let pause = |rollout: &mut Rollout| steer::pause(rollout, reason(&wish.reason), by);
     web.hands.steer(&name(&id)?, pause).await
 }
 

@@ -19,7 +19,7 @@ use super::guard::{Guard, guard};
 use super::hear::Shared;
 use super::live::Wish;
 use super::node::NodeState;
-use super::{metrics, page, stream};
+use super::{many, metrics, page, stream};
 use crate::model::node::{NodeName, Token};
 use crate::system::{Clock as _, SystemClock};
 
@@ -96,8 +96,11 @@ fn reads() -> [Route; 10] {
 }
 
 /// Returns every path that acts.
-fn acts() -> [Route; 8] {
+fn acts() -> [Route; 11] {
     [
+        ("/api/pause", post(many::pause)),
+        ("/api/resume", post(many::resume)),
+        ("/api/ensure", post(many::ensure)),
         ("/api/nodes/{name}/pause", post(act::pause_node)),
         ("/api/nodes/{name}/resume", post(act::resume_node)),
         ("/api/nodes/{name}/ensure", post(act::ensure)),
@@ -136,7 +139,7 @@ async fn summary(State(web): State<Arc<Web>>) -> Json<Value> {
         "mark": stream::mark(&live.cursor()),
         "now": now.timestamp(),
         "connected": web.hands.is_connected(),
-        "complete": live.is_complete(),
+        "complete": live.is_complete() && live.hears_events(),
         "actions": web.guard.allow_actions,
         "totals": live.totals(),
         "rollouts": { "all": rollouts.len(), "active": active },
@@ -195,7 +198,7 @@ fn limit(wanted: Option<usize>) -> usize {
 }
 
 impl Failure {
-    fn bad_query(rejection: QueryRejection) -> Self {
+    pub(super) fn bad_query(rejection: QueryRejection) -> Self {
         Self::bad(rejection.body_text())
     }
 }
@@ -289,14 +292,19 @@ async fn prometheus(State(web): State<Arc<Web>>) -> impl IntoResponse {
 }
 
 async fn health(State(web): State<Arc<Web>>) -> Answer {
-    let is_complete = web.shared.read().is_complete();
+    let (is_complete, hears_events) = {
+        let live = web.shared.read();
+        (live.is_complete(), live.hears_events())
+    };
     let unwell = |reason| Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, reason));
-    match (web.hands.is_connected(), is_complete) {
-        (false, _) => unwell("the NATS servers can't be reached"),
-        (true, false) => {
-            unwell("the fleet's buckets are not read yet; `ccm fleet init` makes them")
-        }
-        (true, true) => Ok(Json(json!({ "status": "ok" }))),
+    if !web.hands.is_connected() {
+        unwell("the NATS servers can't be reached")
+    } else if !is_complete {
+        unwell("the fleet's buckets are not read yet; `ccm fleet init` makes them")
+    } else if !hears_events {
+        unwell("the stream of events is not read; `ccm fleet init` makes it")
+    } else {
+        Ok(Json(json!({ "status": "ok" })))
     }
 }
 

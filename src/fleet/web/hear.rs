@@ -200,15 +200,17 @@ async fn follow_events(connection: Connection, subjects: Subjects, shared: Share
             since: Some(last),
             follow: true,
         };
-        let read = connection.read_events(&reading, |stored: Stored| {
+        let opened = || shared.write(|live| live.hear_events(true));
+        let each = |stored: Stored| {
             last = stored.time;
             if let Some(told) = Happening::read(&subjects, &stored) {
                 shared.write(|live| live.tell(told, stored.time, stored.time >= start));
             }
             true
-        });
-        // It only ends where there is no stream yet, or the connection is gone for good.
-        let _ended = read.await;
+        };
+        // It only ends where there is no stream, or the connection is gone for good.
+        let _ended = connection.read_opened_events(&reading, opened, each).await;
+        shared.write(|live| live.hear_events(false));
         // An event that was the last must not be told twice.
         last += TimeDelta::nanoseconds(1);
         sleep(AGAIN).await;

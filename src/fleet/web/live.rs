@@ -83,6 +83,8 @@ pub(super) struct Live {
     retold_rollouts: Option<BTreeSet<Token>>,
     /// Which sources have told everything once.
     current: BTreeSet<Source>,
+    /// The stream of events is there and read.
+    hears_events: bool,
     unreadable: u64,
     counts: BTreeMap<(String, String), u64>,
 }
@@ -162,6 +164,7 @@ impl Live {
             retold: BTreeMap::new(),
             retold_rollouts: None,
             current: BTreeSet::new(),
+            hears_events: false,
             unreadable: 0,
             counts: BTreeMap::new(),
         }
@@ -188,6 +191,15 @@ impl Live {
     /// Reports whether every bucket has told what it holds.
     pub(super) fn is_complete(&self) -> bool {
         self.current.len() == 4
+    }
+
+    /// Notes whether the stream of events is there and read.
+    pub(super) fn hear_events(&mut self, is_heard: bool) {
+        self.hears_events = is_heard;
+    }
+
+    pub(super) fn hears_events(&self) -> bool {
+        self.hears_events
     }
 
     /// Counts a record that can't be read.

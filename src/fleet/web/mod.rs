@@ -3,7 +3,8 @@
 //! - `live`: the fleet as it is now, in bounded memory; `node`, `happening`, `progress`
 //!   and `timeline` are what it is made of
 //! - `hear`: from the bus into the live state
-//! - `api`: paths and answers; `stream` for news, `metrics` for Prometheus, `act` for deeds
+//! - `api`: paths and answers; `stream` for news, `metrics` for Prometheus, `act` for deeds and
+//!   `many` for those on many nodes at once
 //! - `guard`: who may ask
 //! - `page`: the files of the page
 //!
@@ -18,6 +19,7 @@ mod guard;
 mod happening;
 mod hear;
 mod live;
+mod many;
 mod metrics;
 mod node;
 mod page;
@@ -47,9 +49,9 @@ use crate::system::{Cause, random};
 /// How many connections are open at once; each page holds one.
 const MAX_CONNECTIONS: usize = 512;
 
-/// How long a connection may go without an answer of ours; a quiet stream says more often that it
-/// is alive.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a connection may go without an answer of ours: longer than the longest work of nodes.
+/// A quiet stream says more often that it is alive.
+const PATIENCE: Duration = act::WORK.saturating_add(Duration::from_secs(10));
 
 /// How long requests that are being answered may hold up the end. Streams never end by themselves.
 const GRACE: Duration = Duration::from_secs(1);

@@ -263,9 +263,10 @@ impl Node {
             NodeState::Paused => pause.map(|pause| pause.reason.clone()),
             NodeState::Running => current.map(|run| run.source.clone()),
             NodeState::Failed => Some(self.failure()),
-            NodeState::Drifted => {
-                drift.map(|one| format!("{}#{}: {}", one.type_name, one.name, one.message))
-            }
+            NodeState::Drifted => Some(drift.map_or_else(
+                || "its last run was a noop that would change something".to_owned(),
+                |one| format!("{}#{}: {}", one.type_name, one.name, one.message),
+            )),
             NodeState::Offline | NodeState::Stable => None,
         };
         short(&text.unwrap_or_default())
@@ -399,7 +400,9 @@ mod tests {
         assert_eq!(row.note, "file#/etc/motd: would change content");
         let mut noop = node();
         noop.note_run(run("web1", RunOutcome::Noop, 1));
-        assert_eq!(noop.row().state, NodeState::Drifted);
+        let row = noop.row();
+        assert_eq!(row.state, NodeState::Drifted);
+        assert!(row.note.contains("noop"), "{}", row.note);
     }
 
     #[test]

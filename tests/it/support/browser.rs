@@ -13,6 +13,14 @@ use serde_json::{Value, json};
 /// How long anything may take before a test gives up.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// One part of a page as a screen reader has it.
+#[derive(Debug)]
+pub struct Heard {
+    pub role: String,
+    pub name: String,
+    pub is_focusable: bool,
+}
+
 /// A browser with one open tab.
 pub struct Browser {
     child: Child,
@@ -138,8 +146,33 @@ impl Browser {
 
     /// Chooses between dark and light.
     pub fn scheme(&mut self, scheme: &str) {
-        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.prefer("prefers-color-scheme", scheme);
+    }
+
+    /// Sets what the person before the screen prefers.
+    pub fn prefer(&mut self, feature: &str, value: &str) {
+        let media = json!({"features": [{"name": feature, "value": value}]});
         self.command("Emulation.setEmulatedMedia", media);
+    }
+
+    /// Returns what people hear who can't see the page: role and name of everything in it.
+    pub fn heard(&mut self) -> Vec<Heard> {
+        let tree = self.command("Accessibility.getFullAXTree", json!({}));
+        let nodes = tree["nodes"].as_array().unwrap().iter();
+        let text = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
+        nodes
+            .filter(|node| node["ignored"] != true)
+            .map(|node| {
+                let properties = node["properties"].as_array();
+                let mut properties = properties.into_iter().flatten();
+                Heard {
+                    role: text(&node["role"]),
+                    name: text(&node["name"]),
+                    is_focusable: properties
+                        .any(|it| it["name"] == "focusable" && it["value"]["value"] == true),
+                }
+            })
+            .collect()
     }
 
     pub fn open(&mut self, url: &str) {
@@ -179,6 +212,8 @@ impl Browser {
         let codes = [
             ("Enter", 13),
             ("Tab", 9),
+            ("Escape", 27),
+            (" ", 32),
             ("ArrowDown", 40),
             ("ArrowRight", 39),
         ];
@@ -186,12 +221,26 @@ impl Browser {
         let mut params = json!({
             "type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": code
         });
-        if key == "Enter" {
-            params["text"] = json!("\r");
+        match key {
+            "Enter" => params["text"] = json!("\r"),
+            " " => params["text"] = json!(" "),
+            _ => {}
         }
         self.command("Input.dispatchKeyEvent", params.clone());
         params["type"] = json!("keyUp");
         self.command("Input.dispatchKeyEvent", params);
+    }
+
+    /// Waits for something to click on, and clicks it.
+    pub fn click(&mut self, selector: &str) {
+        let found = format!("document.querySelector({selector:?})");
+        self.wait(&found);
+        self.eval(&format!("{found}.click()"));
+    }
+
+    /// Waits until the page follows the fleet.
+    pub fn live(&mut self) {
+        self.wait("document.querySelector('#link').dataset.link === 'live'");
     }
 
     /// Types a text where the focus is.

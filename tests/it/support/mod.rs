@@ -3,12 +3,14 @@
 pub mod agent;
 pub mod browser;
 pub mod deb;
+pub mod demo;
 pub mod fleet;
 pub mod http;
 pub mod nats;
 pub mod pack;
 pub mod packages;
 pub mod root;
+pub mod simulation;
 pub mod systemd;
 pub mod web;
 

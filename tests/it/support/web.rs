@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::ops::Deref;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -9,20 +10,33 @@ use ccm::nats::Connection;
 use ccm::nats::streams::{DESIRED, NODES, REPORTED, ROLLOUTS};
 use serde_json::{Value, json};
 
-use super::TestEnv;
 use super::agent::init;
 use super::nats::{LIMIT, NatsServer};
+use super::{Outcome, TestEnv};
 
 /// The token of servers that may be acted on.
 pub const TOKEN: &str = "open-sesame-0123456789";
 
-/// A page that is being served.
+/// A page that is being served. Gone when dropped.
+pub struct Page {
+    pub address: String,
+    child: Child,
+    env: TestEnv,
+}
+
+/// A page, the server of NATS before which it is served, and nodes that are only records.
 pub struct Web {
     pub nats: NatsServer,
     pub connection: Connection,
-    pub address: String,
-    child: Child,
-    _env: TestEnv,
+    page: Page,
+}
+
+impl Deref for Web {
+    type Target = Page;
+
+    fn deref(&self) -> &Page {
+        &self.page
+    }
 }
 
 /// An answer over HTTP.
@@ -38,21 +52,18 @@ impl Answer {
     }
 }
 
-impl Web {
-    /// Serves a fleet that can be looked at.
-    pub async fn start() -> Self {
-        Self::with(&[]).await
+impl Page {
+    /// Serves the fleet of a server, to be looked at.
+    pub fn serve(nats: &NatsServer) -> Self {
+        Self::with(nats, &[])
     }
 
-    /// Serves a fleet that can be acted on.
-    pub async fn with_actions() -> Self {
-        Self::with(&["--allow-actions", "--token-file", "token"]).await
+    /// Serves the fleet of a server, to be acted on with [`TOKEN`].
+    pub fn serve_actions(nats: &NatsServer) -> Self {
+        Self::with(nats, &["--allow-actions", "--token-file", "token"])
     }
 
-    async fn with(args: &[&str]) -> Self {
-        let nats = NatsServer::start();
-        let connection = nats.client().await;
-        init(&connection).await;
+    fn with(nats: &NatsServer, args: &[&str]) -> Self {
         let mut env = TestEnv::new();
         env.set("NATS_URL", &nats.url());
         env.write_secret("token", format!("{TOKEN}\n"));
@@ -60,7 +71,6 @@ impl Web {
         all.extend(args);
         let mut child = env
             .command(&all)
-            .current_dir(env.root())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -74,15 +84,35 @@ impl Web {
             .and_then(|rest| rest.strip_suffix('/'))
             .unwrap_or_else(|| panic!("{line:?}"))
             .to_owned();
-        let web = Self {
-            nats,
-            connection,
+        Self {
             address,
             child,
-            _env: env,
-        };
-        web.until("/healthz", |answer| answer.status == 200);
-        web
+            env,
+        }
+    }
+
+    /// Waits until everything is heard.
+    pub fn settled(self) -> Self {
+        self.until("/healthz", |answer| answer.status == 200);
+        self
+    }
+
+    /// Runs `ccm fleet` beside it.
+    pub fn fleet(&self, args: &[&str]) -> Outcome {
+        let mut all = vec!["fleet"];
+        all.extend(args);
+        self.env.ccm(&all)
+    }
+
+    /// Stores a bundle of commands that succeed.
+    pub fn push(&self, name: &str, commands: usize) {
+        let resources: String = (0..commands)
+            .map(|number| format!("        - /bin/true {number}: {{}}\n"))
+            .collect();
+        let manifest = format!("ccm:\n  resources:\n    - exec:\n{resources}");
+        self.env.write("bundle/manifest.yaml", manifest);
+        self.fleet(&["bundle", "push", &self.env.at("bundle"), "--name", name])
+            .ok();
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -162,6 +192,36 @@ impl Web {
             answer.status == 200 && answer.json()["node"]["state"] == state
         });
     }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Web {
+    /// Serves a fleet that can be looked at.
+    pub async fn start() -> Self {
+        Self::of(Page::serve).await
+    }
+
+    /// Serves a fleet that can be acted on.
+    pub async fn with_actions() -> Self {
+        Self::of(Page::serve_actions).await
+    }
+
+    async fn of(serve: fn(&NatsServer) -> Page) -> Self {
+        let nats = NatsServer::start();
+        let connection = nats.client().await;
+        init(&connection).await;
+        Self {
+            page: serve(&nats).settled(),
+            nats,
+            connection,
+        }
+    }
 
     async fn put(&self, bucket: &str, key: &str, value: &Value) {
         let bucket = self.connection.bucket(bucket).await.unwrap();
@@ -237,13 +297,6 @@ impl Web {
         let subject = format!("ccm.v1.default.event.{token}.{type_name}.{outcome}");
         let stored = jetstream.publish(subject, body.to_string().into()).await;
         stored.unwrap().await.unwrap();
-    }
-}
-
-impl Drop for Web {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,5 +1,6 @@
-// The way in: hash routes to views, the link's state, and the token.
+// The way in: addresses to views, the link's state, and the token. Nobody imports it.
 
+import { address, forget, isNew } from "./address.js";
 import { ask, h, toast } from "./dom.js";
 import { hasToken, run, setToken, store, subscribe } from "./store.js";
 import { overview } from "./overview.js";
@@ -10,13 +11,10 @@ import { events } from "./events.js";
 
 const main = document.getElementById("main");
 let leave = null;
-let shown = null;
 
-/** Returns the view of a route: its place in the menu, its title, and what draws it. */
-function route(hash) {
-  const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");
-  const [first, second] = path.split("/").map(decodeURIComponent);
-  const params = new URLSearchParams(query);
+/** Returns the view of the address: its place in the menu, its title, and what draws it. */
+function route() {
+  const { parts: [first, second], params } = address();
   if (first === "nodes" && second) return ["nodes", second, () => node(main, second)];
   if (first === "nodes") return ["nodes", "Nodes", () => nodes(main, params)];
   if (first === "rollouts" && second) return ["rollouts", second, () => rollout(main, second)];
@@ -26,11 +24,8 @@ function route(hash) {
 }
 
 function show() {
-  if (!store.summary || location.hash === "#main") return;
-  // A view that changes its own parameters stays as it is.
-  if (shown === location.hash) return;
-  shown = location.hash;
-  const [place, title, draw] = route(location.hash);
+  if (!store.summary || location.hash === "#main" || !isNew()) return;
+  const [place, title, draw] = route();
   leave?.();
   main.replaceChildren();
   document.title = `${title} · fleet ${store.summary.collective}`;
@@ -41,17 +36,10 @@ function show() {
   leave = draw();
 }
 
-/** Puts a view's parameters into the address without drawing it anew. */
-export function remember(path, params) {
-  const kept = [...params].filter(([, value]) => value);
-  const query = new URLSearchParams(kept).toString();
-  shown = `#/${path}${query && `?${query}`}`;
-  history.replaceState(null, "", shown);
-}
-
 const WORDS = { wait: "connecting", live: "live", lost: "no connection" };
 const link = document.getElementById("link");
 const button = document.getElementById("token");
+const warning = document.getElementById("warning");
 
 function frame() {
   link.dataset.link = store.link;
@@ -60,6 +48,7 @@ function frame() {
   document.getElementById("collective").textContent = store.summary.collective;
   button.hidden = !store.summary.actions;
   button.textContent = hasToken() ? "Lock" : "Unlock";
+  warning.hidden = store.summary.complete;
 }
 
 async function unlock(text) {
@@ -76,14 +65,14 @@ button.addEventListener("click", async () => {
     toast("Unlocked for this tab.");
   }
   frame();
-  shown = null;
+  forget();
   show();
 });
 
 subscribe((change) => {
-  frame();
+  if (change.all || change.link || change.summary) frame();
   if (change.all) {
-    shown = null;
+    forget();
     show();
   }
 });

@@ -45,6 +45,11 @@ export function plain(word) {
   return String(word ?? "").replace(/[^a-z]/g, "") || "none";
 }
 
+/** Returns a text in which bundles go by the name that people give them, not by their address. */
+export function brief(text) {
+  return String(text ?? "").replace(/obj:\/\/[^/\s]+\/([^/\s]+)\/([0-9a-f]{12})[0-9a-f]{52}/g, "$1@$2");
+}
+
 const SPANS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
 /** Tells how long ago a time is. */
@@ -61,6 +66,14 @@ export function when(time) {
   return h("time", { datetime: time, title: new Date(time).toLocaleString() }, ago(time));
 }
 
+/** Lets times that are shown grow older. */
+setInterval(() => {
+  for (const shown of document.querySelectorAll("time[datetime]")) {
+    const text = ago(shown.dateTime);
+    if (shown.textContent !== text) shown.textContent = text;
+  }
+}, 5000);
+
 export function clock(time) {
   return new Date(time).toLocaleTimeString([], { hour12: false });
 }
@@ -75,6 +88,48 @@ export function count(number, one, many = `${one}s`) {
 
 export function nodeLink(name) {
   return `#/nodes/${encodeURIComponent(name)}`;
+}
+
+/** Makes a list of names and values; what is empty is left out. */
+export function pairs(entries) {
+  return h("dl", {}, entries.filter(([, value]) => value && value.length !== 0)
+    .map(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
+}
+
+export function card(title, hint, ...content) {
+  return h("section.card", { "aria-label": title }, h("h2", {}, title, hint && h("span.soft", {}, hint)), content);
+}
+
+/** Makes a table that is scrolled by itself where it is too wide. */
+export function table(label, titles, rows) {
+  return h("div.scroll", { tabindex: "0", role: "group", "aria-label": label }, h("table", {},
+    h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
+    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
+}
+
+/** Fills a place anew only where what it shows has changed, so that nobody loses the focus. */
+export function filler(place) {
+  let last;
+  return (seen, make) => {
+    const key = JSON.stringify(seen);
+    if (key === last) return;
+    last = key;
+    place.replaceChildren(...[make()].flat(Infinity).filter(Boolean));
+  };
+}
+
+/** Runs a function now, and at most once in so many milliseconds; the last wish is always met. */
+export function throttled(run, millis) {
+  let last = -Infinity;
+  let timer = null;
+  return () => {
+    if (timer !== null) return;
+    timer = setTimeout(() => {
+      timer = null;
+      last = performance.now();
+      run();
+    }, Math.max(0, last + millis - performance.now()));
+  };
 }
 
 /** Runs a function at most once per frame, however often it is asked for. */

@@ -1,10 +1,15 @@
-// Events as they happen, the newest first, with filters that live in the address.
+// Events as they happen, the newest first, with filters that live in the address. What is shown
+// stays: new events are put before it, and the oldest are taken away.
 
-import { clock, count, framed, h, nodeLink, outcome, took } from "./dom.js";
+import { brief, clock, count, framed, h, nodeLink, outcome, took } from "./dom.js";
 import { store, subscribe } from "./store.js";
-import { remember } from "./app.js";
+import { remember } from "./address.js";
 
-const SHOWN = 250;
+const SHOWN = 200;
+
+/** How many events at once are still worth a flash. */
+const FLASHED = 12;
+
 const OUTCOMES = ["failed", "changed", "skipped", "noop", "stable"];
 const TYPES = ["run", "file", "package", "service", "exec", "archive", "scaffold", "apply"];
 
@@ -20,33 +25,45 @@ export function events(main, params) {
   const hold = h("button", { type: "button", "aria-pressed": "false" }, "Hold");
   const found = h("span.soft", { role: "status" });
   const list = h("ol.events", { "aria-label": "Events" });
+  const nothing = h("p.empty", {}, "Nothing like that happened lately.");
   main.append(
     h("div.head", {}, h("h1", {}, "Events"), found),
     h("div.tablebar", {}, search, type, result, hold),
-    h("section.card", { "aria-label": "Events" }, list),
+    h("section.card.tight", { "aria-label": "Events" }, list, nothing),
   );
-  let newest = store.events[0]?.number ?? 0;
+  let newest = -1;
   let isHeld = false;
 
-  function draw() {
+  function line(event, isFresh) {
+    return h(isFresh ? "li.fresh" : "li", { "data-event": event.number },
+      h("span.soft.small", {}, clock(event.at)), outcome(event.outcome),
+      h("span.clip", {}, h("a", { href: nodeLink(event.node), title: event.node }, event.node)),
+      h("span", {}, brief(event.text)), h("span.soft.small", {}, took(event.millis)));
+  }
+
+  /** Adds what is new; with `isAnew` everything is put there again. */
+  function draw(isAnew) {
     if (isHeld) return;
     const text = search.value.trim().toLowerCase();
     const matches = (event) => (!type.value || event.type === type.value) &&
       (!result.value || event.outcome === result.value) &&
       (!text || event.node.includes(text) || event.text.toLowerCase().includes(text));
     const all = store.events.filter(matches);
-    found.textContent = `${count(all.length, "event")}${store.skipped ? `, ${store.skipped.toLocaleString("en")} more went by too fast` : ""}`;
-    const rows = all.slice(0, SHOWN).map((event) => h(event.number > newest ? "li.fresh" : "li", { "data-event": event.number },
-      h("span.soft.small", {}, clock(event.at)), outcome(event.outcome),
-      h("span.clip", {}, h("a", { href: nodeLink(event.node) }, event.node)),
-      h("span", {}, event.text), h("span.soft.small", {}, took(event.millis))));
-    list.replaceChildren(...(rows.length ? rows : [h("li.soft", {}, h("span"), h("span"), h("span"), h("span", {}, "Nothing like that happened lately."))]));
-    newest = store.events[0]?.number ?? 0;
+    const seen = isAnew ? -1 : newest;
+    const fresh = all.filter((event) => event.number > seen).slice(0, SHOWN);
+    const flashes = !isAnew && fresh.length <= FLASHED;
+    if (isAnew) list.replaceChildren();
+    list.prepend(...fresh.map((event) => line(event, flashes)));
+    while (list.childElementCount > SHOWN) list.lastElementChild.remove();
+    newest = store.events[0]?.number ?? -1;
+    nothing.hidden = all.length > 0;
+    const skipped = store.skipped ? `, ${store.skipped.toLocaleString("en")} more went by too fast` : "";
+    found.textContent = `${all.length === store.events.length ? "the last " : ""}${count(all.length, "event")}${skipped}`;
   }
 
   function keep() {
     remember("events", [["q", search.value.trim()], ["type", type.value], ["outcome", result.value]]);
-    draw();
+    draw(true);
   }
 
   for (const input of [search, type, result]) input.addEventListener("input", keep);
@@ -54,9 +71,9 @@ export function events(main, params) {
     isHeld = !isHeld;
     hold.setAttribute("aria-pressed", String(isHeld));
     hold.textContent = isHeld ? "Go on" : "Hold";
-    draw();
+    draw(true);
   });
-  const redraw = framed(draw);
-  draw();
-  return subscribe((change) => change.events && redraw());
+  const redraw = framed(() => draw(false));
+  draw(true);
+  return subscribe((change) => change.events?.length && redraw());
 }

@@ -1,9 +1,16 @@
 // Rollouts: waves as they fill, what may go wrong, who failed and why.
 
-import { ask, count, framed, h, nodeLink, plain, toast, when } from "./dom.js";
-import { act, hasToken, read, store, subscribe } from "./store.js";
+import { ask, card, count, filler, framed, h, nodeLink, pairs, plain, table, throttled, toast, when } from "./dom.js";
+import { act, canAct, read, store, subscribe } from "./store.js";
 
 const PARTS = ["ok", "changed", "restored", "failed", "unhealthy", "unreachable", "skipped", "assigned"];
+
+/** How often the nodes of a rollout are read again. */
+const EVERY = 1000;
+
+/** How many nodes of a wave are shown, and how many in trouble. */
+const MOST_DOTS = 2000;
+const MOST_BAD = 500;
 
 /** Colours of a rollout's state, in the words of nodes. */
 const LIKE = {
@@ -11,7 +18,7 @@ const LIKE = {
   aborted: "offline", done: "stable", "rolling back": "drifted", "rolled back": "drifted",
 };
 
-export function stateOf(one) {
+function stateOf(one) {
   return h("span.badge", { "data-state": LIKE[one.word] ?? "offline" }, one.word);
 }
 
@@ -36,38 +43,57 @@ function waves(one) {
     const done = wave.size - wave.tally.pending - wave.tally.assigned;
     return h("div.wave", {},
       h("span.clip", { title: wave.name }, h(index === one.wave && one.active ? "b" : "span", {}, wave.name), wave.canary && wave.name !== "canary" ? h("span.soft", {}, " canary") : ""),
-      meter(wave.tally, wave.name), h("span.soft.small", {}, `${done} / ${wave.size}`));
+      meter(wave.tally, wave.name), h("span.soft.small.done", {}, `${done} / ${wave.size}`));
   }));
 }
 
-function line(one) {
-  const reason = one.state.reason ? h("p", {}, one.state.reason) : null;
+/** Returns all rollouts, the newest first. */
+export function newest() {
+  return [...store.rollouts.values()].sort((a, b) => (a.id < b.id ? 1 : -1));
+}
+
+/** Returns a rollout as a link to it. */
+export function rolloutCard(one, heading = "h2") {
   return h("a.card.rollout", { href: `#/rollouts/${one.id}`, "data-rollout": one.id },
-    h("div.head", {}, h("h2", {}, one.bundle.name), stateOf(one), one.noop ? h("span.soft", {}, "noop") : "",
+    h("div.head", {}, h(heading, {}, one.bundle.name), stateOf(one), one.noop ? h("span.soft", {}, "noop") : "",
       h("span.soft.small.right", {}, h("span.mono", {}, one.id), " · ", when(one.created))),
-    reason, waves(one));
+    one.state.reason ? h("p", {}, one.state.reason) : null, waves(one));
 }
 
 export function rollouts(main) {
   const list = h("div.waves");
   const found = h("span.soft", { role: "status" });
   main.append(h("div.head", {}, h("h1", {}, "Rollouts"), found), list);
+  const fill = filler(list);
   function draw() {
-    const all = [...store.rollouts.values()].sort((a, b) => (a.id < b.id ? 1 : -1));
+    const all = newest();
     const active = all.filter((one) => one.active).length;
     found.textContent = `${count(all.length, "rollout")}, ${active} not over`;
-    list.replaceChildren(...(all.length ? all.map(line) : [h("p.empty", {}, "No bundle was taken to this fleet yet. `ccm fleet rollout start` begins one.")]));
+    fill(all, () => (all.length ? all.map((one) => rolloutCard(one))
+      : h("p.empty", {}, "No bundle was taken to this fleet yet. ", h("code", {}, "ccm fleet rollout start"), " begins one.")));
   }
   const redraw = framed(draw);
   draw();
   return subscribe((change) => change.rollouts?.length && redraw());
 }
 
+/** Says what a rollout bears before it halts. */
+function limits(budget) {
+  return [
+    budget.max_failures !== undefined && count(budget.max_failures, "failure"),
+    budget.max_failures_percent && `${budget.max_failures_percent} of those that finished`,
+    budget.max_unreachable && `${budget.max_unreachable} unreachable`,
+  ].filter(Boolean).join(", ") || "no failure";
+}
+
 export function rollout(main, id) {
   const head = h("div.head");
   const body = h("div.columns");
-  const nodes = h("div.waves");
-  main.append(h("p.small", {}, h("a", { href: "#/rollouts" }, "← All rollouts")), head, body, nodes);
+  const trouble = h("div.empty-is-gone");
+  const dots = h("div.waves");
+  main.append(h("p.small", {}, h("a", { href: "#/rollouts" }, "← All rollouts")), head, body, trouble, dots);
+  const [fillHead, fillBody, fillTrouble, fillDots] = [head, body, trouble, dots].map(filler);
+  const squares = new Map();
   let isGone = false;
 
   async function load() {
@@ -75,7 +101,7 @@ export function rollout(main, id) {
       const found = await read(`/api/rollouts/${encodeURIComponent(id)}`);
       if (!isGone) draw(found);
     } catch (error) {
-      if (!isGone) body.replaceChildren(h("p.empty", {}, error.message));
+      if (!isGone) fillBody(error.message, () => h("p.empty", {}, error.message));
     }
   }
 
@@ -91,55 +117,84 @@ export function rollout(main, id) {
     }
   }
 
-  function buttons(one) {
-    if (!store.summary.actions || !hasToken()) return null;
-    const state = one.state.name;
-    const button = (verb, text, label) => h("button", { type: "button", "data-act": verb, class: verb === "abort" ? "danger" : null, onclick: () => deed(verb, text, label) }, text);
+  /** Returns what can be done to it now: verb, words, and what is asked for before. */
+  function possible(one) {
+    const { name } = one.state;
     const bad = one.tally.failed + one.tally.unhealthy + one.tally.unreachable;
-    return h("div.row.right", {},
-      ["running", "baking"].includes(state) && button("pause", "Pause", "Reason"),
-      ["paused", "halted"].includes(state) && button("resume", "Resume"),
-      ["paused", "halted", "aborted", "done"].includes(state) && bad > 0 && button("retry", "Retry failed"),
-      one.active && state !== "rolling_back" && button("abort", "Abort"),
-      state === "halted" && button("abort", "Abort"),
-      !["planned", "rolling_back", "rolled_back"].includes(state) && sum(one.tally) > one.tally.pending && button("rollback", "Roll back"));
+    const begun = sum(one.tally) > one.tally.pending;
+    return [
+      ["running", "baking"].includes(name) && ["pause", "Pause", "Reason"],
+      ["paused", "halted"].includes(name) && ["resume", "Resume"],
+      ["paused", "halted", "aborted", "done"].includes(name) && bad > 0 && ["retry", "Retry failed"],
+      (name === "halted" || (one.active && name !== "rolling_back")) && ["abort", "Abort"],
+      !["planned", "rolling_back", "rolled_back"].includes(name) && begun && ["rollback", "Roll back"],
+    ].filter(Boolean);
+  }
+
+  function drawHead(one) {
+    const verbs = canAct() ? possible(one) : [];
+    fillHead([one.bundle.name, one.word, verbs], () => [
+      h("h1", {}, one.bundle.name), stateOf(one), h("span.soft.mono", {}, one.id),
+      h("div.row.right", {}, verbs.map(([verb, text, label]) => h("button", {
+        type: "button", "data-act": verb, class: verb === "abort" ? "danger" : null, onclick: () => deed(verb, text, label),
+      }, text))),
+    ]);
+  }
+
+  function drawBody(one, found, total) {
+    const { settings } = found;
+    fillBody([one, found.lease, total], () => [
+      card("Waves", count(total, "node"), waves(one), one.state.reason && h("p.reason", {}, h("b", {}, "Reason: "), one.state.reason)),
+      card("Plan", "", pairs([
+        ["Bundle", h("span.mono", {}, `${one.bundle.name} ${one.bundle.digest.slice(0, 12)}`)],
+        ["Nodes", found.selection.join(" ")], ["Budget", `at most ${limits(settings.budget)}`],
+        ["Health gate", settings.health_gate && "no node may be unhealthy before the next wave"],
+        ["Begun", when(one.created)], ["By", one.caller],
+        // What tells two controllers of one process apart says nothing to people.
+        ["Driven by", found.lease?.holder.replace(/ [0-9a-f]{8,}$/, "")],
+        ["Left out", found.left_out.map((left) => h("div", {}, `${left.node}: ${left.reason}`))],
+      ])),
+    ]);
+  }
+
+  /** Shows each node as a square; those that are there already only change their colour. */
+  function drawDots(one, found) {
+    const sizes = one.waves.map((wave) => [wave.name, wave.size]);
+    fillDots(sizes, () => {
+      squares.clear();
+      const words = ["pending", "assigned", "ok", "changed", "failed"];
+      return [
+        h("div.legend", { "aria-label": "Legend" }, words.map((word) => h("span.key", {}, h("span.dots", {}, h(`i.${word}`)), word))),
+        ...one.waves.map((wave, index) => card(wave.name, count(wave.size, "node"), h("div.dots", {},
+          found.nodes[index].slice(0, MOST_DOTS).map((node) => {
+            const made = h("a", { href: nodeLink(node.node) });
+            squares.set(node.node, { made, progress: null });
+            return made;
+          })))),
+      ];
+    });
+    for (const node of found.nodes.flat()) {
+      const square = squares.get(node.node);
+      if (!square || square.progress === node.progress) continue;
+      square.progress = node.progress;
+      square.made.className = plain(node.progress);
+      square.made.title = `${node.node}: ${node.progress}`;
+      square.made.setAttribute("aria-label", square.made.title);
+    }
   }
 
   function draw(found) {
     const one = found.rollout;
-    const { settings } = found;
     const all = found.nodes.flat();
-    head.replaceChildren(h("h1", {}, one.bundle.name), stateOf(one), h("span.soft.mono", {}, one.id), buttons(one) ?? "");
-    const bad = all.filter((node) => node.reason || ["failed", "unhealthy", "unreachable"].includes(node.progress));
-    const { budget } = settings;
-    const limits = [
-      budget.max_failures !== undefined && count(budget.max_failures, "failure"),
-      budget.max_failures_percent && `${budget.max_failures_percent} of those that finished`,
-      budget.max_unreachable && `${budget.max_unreachable} unreachable`,
-    ].filter(Boolean).join(", ") || "no failure";
-    body.replaceChildren(
-      h("section.card", { "aria-label": "Waves" }, h("h2", {}, "Waves", h("span.soft", {}, count(all.length, "node"))), waves(one),
-        one.state.reason ? h("p", {}, h("b", {}, "Reason: "), one.state.reason) : null),
-      h("section.card", { "aria-label": "Plan" }, h("h2", {}, "Plan"), h("dl", {},
-        [["Bundle", h("span.mono", {}, `${one.bundle.name} ${one.bundle.digest.slice(0, 12)}`)],
-          ["Nodes", found.selection.join(" ")], ["Budget", `at most ${limits}`],
-          ["Health gate", settings.health_gate && "no node may be unhealthy before the next wave"],
-          ["Begun", when(one.created)], ["By", one.caller],
-          ["Driven by", found.lease?.holder],
-          ["Left out", found.left_out.map((left) => h("div", {}, `${left.node}: ${left.reason}`))]]
-          .filter(([, value]) => value && value.length !== 0).map(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]))),
-    );
-    nodes.replaceChildren(
-      bad.length ? h("section.card", { "aria-label": "Trouble" }, h("h2", {}, "Trouble"), h("div.scroll", { tabindex: "0", role: "group", "aria-label": "Table" }, h("table", {},
-        h("thead", {}, h("tr", {}, ["Node", "What", "Why"].map((title) => h("th", { scope: "col" }, title)))),
-        h("tbody", {}, bad.slice(0, 500).map((node) => h("tr", {}, h("td", {}, h("a", { href: nodeLink(node.node) }, node.node)), h("td", {}, node.progress), h("td", {}, node.reason))))))) : "",
-      ...one.waves.map((wave, index) => h("section.card", { "aria-label": wave.name }, h("h2", {}, wave.name, h("span.soft", {}, count(wave.size, "node"))),
-        h("div.dots", {}, found.nodes[index].slice(0, 2000).map((node) => h(`a.${plain(node.progress)}`, {
-          href: nodeLink(node.node), title: `${node.node}: ${node.progress}`, "aria-label": `${node.node}: ${node.progress}`,
-        }))))));
+    const bad = all.filter((node) => node.reason || ["failed", "unhealthy", "unreachable"].includes(node.progress)).slice(0, MOST_BAD);
+    drawHead(one);
+    drawBody(one, found, all.length);
+    fillTrouble(bad, () => bad.length && card("Trouble", "who, and why", table("Trouble", ["Node", "What", "Why"],
+      bad.map((node) => [h("a", { href: nodeLink(node.node) }, node.node), node.progress, node.reason || "it was not heard in time"]))));
+    drawDots(one, found);
   }
 
-  const reload = framed(load);
+  const reload = throttled(load, EVERY);
   const stop = subscribe((change) => change.rollouts?.includes(id) && reload());
   load();
   return () => {

@@ -3,11 +3,16 @@
 // The stream is read with fetch, because an EventSource can't carry a token. Each message says
 // everything that is new since the last one; "resync" says to read everything again.
 
+/** The states of nodes, the worst first. */
+export const STATES = ["failed", "drifted", "offline", "paused", "running", "stable"];
+
 const KEPT_EVENTS = 1000;
 const listeners = new Set();
 
 export const store = {
   nodes: new Map(),
+  /** Names of all nodes in order; another array when somebody came or went. */
+  names: [],
   states: {},
   rollouts: new Map(),
   events: [],
@@ -29,7 +34,12 @@ export function hasToken() {
   return token !== "";
 }
 
-/** Calls back with what changed: nodes, events, rollouts, all or link. */
+/** Reports whether whoever looks may also act. */
+export function canAct() {
+  return Boolean(store.summary?.actions) && hasToken();
+}
+
+/** Calls back with what changed: names of nodes, events, ids of rollouts; or all, summary, link. */
 export function subscribe(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -89,6 +99,7 @@ async function load() {
   store.summary = summary;
   store.states = summary.totals.states;
   store.nodes = nodes;
+  store.names = [...nodes.keys()].sort();
   store.rollouts = new Map(rollouts.map((one) => [one.id, one]));
   store.events = events;
   store.skipped = 0;
@@ -103,7 +114,9 @@ export async function refreshSummary() {
 }
 
 function hear(news) {
+  const before = store.nodes.size;
   for (const row of news.nodes) store.nodes.set(row.name, row);
+  if (store.nodes.size !== before) store.names = [...store.nodes.keys()].sort();
   for (const one of news.rollouts) store.rollouts.set(one.id, one);
   if (news.events.length) {
     const seen = store.events[0]?.number ?? -1;
@@ -114,7 +127,7 @@ function hear(news) {
   store.states = news.states;
   tell({
     nodes: news.nodes.map((row) => row.name),
-    events: news.events.length > 0,
+    events: news.events,
     rollouts: news.rollouts.map((one) => one.id),
   });
 }

@@ -1,0 +1,167 @@
+//! The live page of a busy fleet in a real Chromium: how long its frames take on each view while
+//! simulated nodes make up 1,000 events a second, and what that costs the server in memory.
+//!
+//! `CCM_BENCH_NODES` (5,000), `CCM_BENCH_EVENTS` (1,000 a second) and `CCM_BENCH_SECONDS` (20 for
+//! each of three views) change it. Frames of an empty page in the same browser are the floor.
+//! Needs `nats-server` and `chromium`, both of which `scripts/test` installs.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a benchmark arranges the world by hand and stops at the first surprise"
+)]
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+#[expect(dead_code, reason = "tests use the rest of it")]
+#[path = "../tests/it/support/browser.rs"]
+mod browser;
+mod server;
+
+use browser::Browser;
+use server::{Process, resident, server};
+
+/// How long nodes and page may take to be there.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Records every frame and every task of more than 50 ms for so many seconds.
+const RECORD: &str = "(seconds) => new Promise((done) => {
+  const [frames, tasks] = [[], []];
+  const observer = new PerformanceObserver((list) => {
+    for (const task of list.getEntries()) tasks.push(task.duration);
+  });
+  observer.observe({ type: 'longtask' });
+  let last = performance.now();
+  const end = last + seconds * 1000;
+  const step = () => {
+    const now = performance.now();
+    frames.push(now - last);
+    last = now;
+    if (now < end) requestAnimationFrame(step);
+    else done({ frames, tasks });
+  };
+  requestAnimationFrame(step);
+})";
+
+/// Scrolls through the table all the time, and starts again at its end.
+const SCROLL: &str = "setInterval(() => {
+  const box = document.querySelector('.virtual');
+  if (!box) return;
+  const before = box.scrollTop;
+  box.scrollTop += 60;
+  if (box.scrollTop === before) box.scrollTop = 0;
+}, 50) && null";
+
+fn main() {
+    let number =
+        |name: &str, usual: u32| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
+    let nodes = number("CCM_BENCH_NODES", 5_000);
+    let events = number("CCM_BENCH_EVENTS", 1_000);
+    let seconds = number("CCM_BENCH_SECONDS", 20);
+    let room = tempfile::tempdir().unwrap();
+    let (_server, url) = server(room.path());
+    let made = ccm(&url, &["init"]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let (_nodes, _) = start(
+        ccm(&url, &["simulate", "--failure-rate", "0.02"])
+            .args(["--nodes", &nodes.to_string()])
+            .args(["--events", &events.to_string()]),
+    );
+    let (page, line) = start(&mut ccm(&url, &["serve", "--listen", "127.0.0.1:0"]));
+    let address = line.trim().trim_start_matches("serving ").to_owned();
+    let mut browser = Browser::start();
+    println!("{nodes} nodes and {events} events a second, all on this machine");
+    println!("{:<24} frames   p50   p95   p99  worst  long tasks", "");
+    browser.open("about:blank");
+    print(&mut browser, "an empty page", 5);
+
+    browser.open(&address);
+    let since = Instant::now();
+    let count = "Number(document.querySelector('h1 + span').innerText.replace(/\\D/g, ''))";
+    while browser.eval(&format!(
+        "document.querySelector('h1 + span') ? {count} : 0"
+    )) != nodes
+    {
+        assert!(since.elapsed() < LIMIT, "not all nodes are shown");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let (heard, began) = (events_heard(&mut browser), Instant::now());
+    println!("server, all nodes known: {}", resident(page.0.id()));
+    for (view, hash) in [
+        ("overview", "#/"),
+        ("nodes, scrolled", "#/nodes"),
+        ("events", "#/events"),
+    ] {
+        browser.eval(&format!("location.hash = {hash:?}"));
+        browser.live();
+        if hash == "#/nodes" {
+            browser.eval(SCROLL);
+        }
+        print(&mut browser, view, seconds);
+        println!(
+            "server, after {:.0?}: {}",
+            began.elapsed(),
+            resident(page.0.id())
+        );
+    }
+    let heard = events_heard(&mut browser) - heard;
+    let rate = heard / began.elapsed().as_secs_f64();
+    println!("events that the server heard: {rate:.0} a second");
+    assert_eq!(browser.errors, Vec::<String>::new());
+}
+
+fn ccm(url: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccm"));
+    command.args(["fleet", "--server", url]).args(args);
+    command
+}
+
+/// Starts a process and returns the first line that it says.
+fn start(command: &mut Command) -> (Process, String) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let said = child.stdout.take().unwrap();
+    let process = Process(child);
+    let mut line = String::new();
+    BufReader::new(said).read_line(&mut line).unwrap();
+    assert!(!line.is_empty(), "it ended early");
+    (process, line)
+}
+
+/// Returns how many events the server has heard since it started.
+fn events_heard(browser: &mut Browser) -> f64 {
+    let text = browser.eval("fetch('/metrics').then((answer) => answer.text())");
+    let lines = text.as_str().unwrap().lines();
+    let counts = lines.filter(|line| line.starts_with("ccm_fleet_events_total{"));
+    counts
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+        .sum()
+}
+
+/// Records frames for a while and prints what they took, in milliseconds.
+fn print(browser: &mut Browser, what: &str, seconds: u32) {
+    let recorded = browser.eval(&format!("({RECORD})({seconds})"));
+    let sorted = |value: &Value| {
+        let all = value.as_array().unwrap().iter();
+        let mut all: Vec<f64> = all.map(|one| one.as_f64().unwrap()).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    };
+    let (frames, tasks) = (sorted(&recorded["frames"]), sorted(&recorded["tasks"]));
+    let at = |part: f64| frames[((frames.len() - 1) as f64 * part) as usize];
+    let longest = tasks.last().copied().unwrap_or_default();
+    println!(
+        "{what:<24} {:>6} {:>5.1} {:>5.1} {:>5.1} {:>6.1}  {} (longest {longest:.0})",
+        frames.len(),
+        at(0.5),
+        at(0.95),
+        at(0.99),
+        at(1.0),
+        tasks.len(),
+    );
+}

@@ -1,0 +1,188 @@
+//! Deeds from the page, on real agents: a rollout that is under way is paused and resumed, one that
+//! halted is retried and rolled back, resources are ensured and nodes paused by selection.
+//!
+//! Every bundle here appends a line to a file of each node, so a file tells how often its node
+//! really ran what.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::{check_quiet, unlocked};
+use crate::support::browser::Browser;
+use crate::support::fleet::Fleet;
+use crate::support::web::Page;
+
+/// Stores a bundle that runs `first` on each node and then notes the bundle's name.
+fn push(fleet: &Fleet, name: &str, first: &str) {
+    let log = fleet.env.at("{{ Facts.node }}.log");
+    let manifest = format!(
+        "ccm:\n  resources:\n    - exec:\n        - run:\n            provider: shell\n            \
+         command: \"{first} && echo {name} >> {log}\"\n"
+    );
+    let file = fleet.env.write(&format!("{name}/manifest.yaml"), manifest);
+    let directory = file.trim_end_matches("/manifest.yaml");
+    fleet
+        .ask(&["bundle", "push", directory, "--name", name])
+        .ok();
+}
+
+/// Returns what a node ran, in order.
+fn ran(fleet: &Fleet, node: &str) -> String {
+    match fleet.env.exists(&format!("{node}.log")) {
+        true => fleet.env.read(&format!("{node}.log")),
+        false => String::new(),
+    }
+}
+
+/// Presses a button and says yes.
+fn do_it(browser: &mut Browser, verb: &str, reason: &str) {
+    browser.click(&format!("[data-act={verb}]"));
+    browser.wait("document.querySelector('#ask').open");
+    browser.text(reason);
+    browser.click("#ask-yes");
+}
+
+/// Waits until the head of the view has a word for the state.
+fn becomes(browser: &mut Browser, word: &str) {
+    browser.wait(&format!(
+        "document.querySelector('.head .badge').innerText === {word:?}"
+    ));
+}
+
+#[test]
+fn a_rollout_under_way_is_paused_resumed_and_followed_to_its_end() {
+    let fleet = Fleet::of_three();
+    let page = Page::serve_actions(&fleet.server).settled();
+    push(&fleet, "app", "true");
+    let mut browser = unlocked(&page, "#/rollouts");
+    let waves = ["--wave", "1", "--bake", "4s"];
+    let mut args = vec!["rollout", "start", "app", "--all"];
+    args.extend(waves);
+    let mut controller = fleet.begin(&args);
+    browser.click("a.rollout");
+    browser.wait("document.querySelector('.dots a.changed')");
+    do_it(&mut browser, "pause", "lunch");
+    becomes(&mut browser, "paused");
+    browser.wait("document.querySelector('.reason').innerText.includes('lunch')");
+    let nodes = ["db1", "web1", "web2"];
+    let done = nodes.iter().filter(|node| !ran(&fleet, node).is_empty());
+    assert!(done.count() < 3, "it went on while it was paused");
+    do_it(&mut browser, "resume", "");
+    becomes(&mut browser, "done");
+    browser.wait("document.querySelectorAll('.dots a.changed').length === 3");
+    for node in nodes {
+        assert_eq!(ran(&fleet, node), "app\n", "{node}");
+    }
+    controller.wait().unwrap();
+    check_quiet(&browser, &page.url(""));
+}
+
+#[test]
+fn a_rollout_that_halted_is_retried_and_rolled_back() {
+    let fleet = Fleet::of_three();
+    let page = Page::serve_actions(&fleet.server).settled();
+    push(&fleet, "old", "true");
+    fleet.ask(&["rollout", "start", "old", "--all"]).ok();
+    let broken = fleet.env.write("broken", "");
+    push(&fleet, "new", &format!("test ! -e {broken}"));
+    let halted = fleet.ask(&["rollout", "start", "new", "--all", "--canary", "1"]);
+    assert_eq!(halted.code, Some(3), "{halted:?}");
+    let mut browser = unlocked(&page, "#/rollouts");
+    browser.click("a.rollout");
+    becomes(&mut browser, "halted");
+    browser.wait("document.querySelector('[aria-label=Trouble]').innerText.includes('db1')");
+    browser.wait("document.querySelectorAll('.dots a.pending').length === 2");
+    std::fs::remove_file(&broken).unwrap();
+    do_it(&mut browser, "retry", "");
+    becomes(&mut browser, "done");
+    browser.wait("document.querySelectorAll('.dots a.changed').length === 3");
+    assert_eq!(ran(&fleet, "web1"), "old\nnew\n");
+    do_it(&mut browser, "rollback", "");
+    becomes(&mut browser, "rolled back");
+    browser.wait("document.querySelectorAll('.dots a.restored').length === 3");
+    for node in ["db1", "web1", "web2"] {
+        let node = page.get(&format!("/api/nodes/{node}")).json();
+        assert_eq!(node["assignment"]["manifests"][0]["name"], "old", "{node}");
+    }
+    check_quiet(&browser, &page.url(""));
+}
+
+/// Selects the first two nodes of the table with the keyboard.
+fn select_two(browser: &mut Browser) {
+    browser.wait("document.querySelectorAll('.tr').length === 3");
+    browser.eval("document.querySelector('.virtual').focus()");
+    for key in ["ArrowDown", " ", "ArrowDown", " "] {
+        browser.key(key);
+    }
+    browser.wait("document.querySelector('.selection').innerText.includes('2 nodes selected')");
+}
+
+#[test]
+fn a_resource_is_looked_at_first_and_then_ensured_on_a_selection() {
+    let fleet = Fleet::of_three();
+    let page = Page::serve_actions(&fleet.server).settled();
+    let mut browser = unlocked(&page, "#/nodes");
+    select_two(&mut browser);
+    browser.click("[data-act=ensure]");
+    browser.eval("document.querySelector('#deed-name').focus()");
+    browser.text(&fleet.env.at("motd"));
+    assert_eq!(
+        browser.eval("document.querySelector('[data-act=go]').disabled"),
+        true
+    );
+    browser.click("[data-act=look]");
+    browser.wait("document.querySelector('.answers .diff').innerText.includes('+hello')");
+    let told = browser.eval("document.querySelector('.answers').innerText");
+    let told = told.as_str().unwrap().replace('\n', " ");
+    assert!(told.starts_with("would change db1, web1"), "{told}");
+    assert!(!fleet.env.exists("motd"), "it was only looked at");
+    // What was looked at is not what would be done now.
+    browser.eval("document.querySelector('#deed-properties').focus()");
+    browser.text("\nmode: 0600\n");
+    assert_eq!(
+        browser.eval("document.querySelector('[data-act=go]').disabled"),
+        true
+    );
+    browser.click("[data-act=look]");
+    browser.wait("document.querySelector('[data-act=go]').disabled === false");
+    browser.click("[data-act=go]");
+    browser.wait("document.querySelector('dialog h3').innerText === 'Done'");
+    assert_eq!(fleet.env.read("motd"), "hello\n");
+    let mode = fleet.env.path("motd").metadata().unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    check_quiet(&browser, &page.url(""));
+}
+
+#[test]
+fn what_no_node_can_read_is_said_and_nothing_can_be_done() {
+    let fleet = Fleet::start(&[("web1", &[])]);
+    let page = Page::serve_actions(&fleet.server).settled();
+    let mut browser = unlocked(&page, "#/nodes/web1");
+    browser.click("[data-act=ensure]");
+    browser.eval("document.querySelector('#deed-name').focus()");
+    browser.text("/srv/motd");
+    browser.eval("document.querySelector('#deed-properties').value = 'colour'");
+    browser.click("[data-act=look]");
+    browser.wait("document.querySelector('.bad').innerText === 'line 1: expected \"name: value\"'");
+    browser.eval("document.querySelector('#deed-properties').value = 'colour: red'");
+    browser.click("[data-act=look]");
+    browser.wait("document.querySelector('.answers').innerText.includes('colour')");
+    browser.wait("document.querySelector('.answers .outcome').innerText === 'failed'");
+    check_quiet(&browser, &page.url(""));
+}
+
+#[test]
+fn nodes_are_paused_by_selection_and_resumed_one_by_one() {
+    let fleet = Fleet::of_three();
+    let page = Page::serve_actions(&fleet.server).settled();
+    let mut browser = unlocked(&page, "#/nodes");
+    select_two(&mut browser);
+    do_it(&mut browser, "pause", "disk swap");
+    browser.wait("document.querySelectorAll('.tr .badge[data-state=paused]').length === 2");
+    browser.wait("document.querySelector('.virtual').innerText.includes('disk swap')");
+    browser.eval("location.hash = '#/nodes/db1'");
+    becomes(&mut browser, "paused");
+    browser.click("[data-act=resume]");
+    becomes(&mut browser, "stable");
+    page.until_state("web1", "paused");
+    check_quiet(&browser, &page.url(""));
+}

@@ -1,0 +1,182 @@
+//! The page follows the fleet: simulated nodes that really run what a rollout brings them, and
+//! records where hostile words or thousands of nodes matter.
+
+use serde_json::{Value, json};
+
+use super::check_quiet;
+use crate::support::browser::Browser;
+use crate::support::simulation::Simulation;
+use crate::support::web::Web;
+
+/// Returns the colour in the middle of a node's square, and the one of a state.
+const SQUARE: &str = "(index, state) => {
+  const canvas = document.querySelector('canvas.grid');
+  const [cell, columns] = [Number(canvas.dataset.cell), Number(canvas.dataset.columns)];
+  const middle = (at) => Math.round((2 + at * cell + (cell - 3) / 2) * devicePixelRatio);
+  const [x, y] = [middle(index % columns), middle(Math.floor(index / columns))];
+  const pen = document.createElement('canvas').getContext('2d');
+  pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(`--${state}`);
+  pen.fillRect(0, 0, 1, 1);
+  return [canvas.getContext('2d').getImageData(x, y, 1, 1), pen.getImageData(0, 0, 1, 1)]
+    .map((one) => [...one.data].join(','));
+}";
+
+/// Fails unless every node has the colour of its state, as the API tells it.
+fn check_colours(browser: &mut Browser, web: &Web) {
+    let nodes = web.get("/api/nodes?limit=1000").json();
+    for (index, node) in nodes["nodes"].as_array().unwrap().iter().enumerate() {
+        let colours = browser.eval(&format!("({SQUARE})({index}, {})", node["state"]));
+        assert_eq!(colours[0], colours[1], "{node}");
+    }
+}
+
+fn count(web: &Web, state: &str) -> u64 {
+    let summary = web.get("/api/summary").json();
+    summary["totals"]["states"][state].as_u64().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_change_their_colour_when_their_runs_fail_and_when_they_recover() {
+    const NODES: usize = 40;
+    let web = Web::start().await;
+    let failing = Simulation::start(
+        &web.nats,
+        NODES,
+        &["--failure-rate", "0.1", "--latency", "1ms"],
+    );
+    let mut browser = Browser::start();
+    browser.open(&web.url("#/"));
+    browser.live();
+    browser.wait(&format!(
+        "document.querySelector('.count[data-state=stable] b').innerText === '{NODES}'"
+    ));
+    check_colours(&mut browser, &web);
+    web.push("app", 3);
+    let started = web.fleet(&["rollout", "start", "app", "--all", "--max-failures", "40"]);
+    assert_eq!(started.code, Some(1), "{started:?}");
+    let failed = count(&web, "failed");
+    assert!((1..NODES as u64).contains(&failed), "{failed}");
+    browser.wait(&format!(
+        "document.querySelector('.count[data-state=failed] b').innerText === '{failed}'"
+    ));
+    browser.wait("document.querySelector('.count[data-state=running] b').innerText === '0'");
+    check_colours(&mut browser, &web);
+    browser.wait("document.querySelector('.trouble').innerText.includes('simulated failure')");
+    // The same nodes, in a better mood.
+    drop(failing);
+    let _well = Simulation::start(&web.nats, NODES, &["--latency", "1ms"]);
+    let id = web.get("/api/rollouts").json()["rollouts"][0]["id"].clone();
+    web.fleet(&["rollout", "retry", id.as_str().unwrap()]).ok();
+    browser.wait(&format!(
+        "document.querySelector('.count[data-state=stable] b').innerText === '{NODES}'"
+    ));
+    check_colours(&mut browser, &web);
+    check_quiet(&browser, &web.url(""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_filtered_and_opened_by_keyboard_and_links_lead_back() {
+    let web = Web::start().await;
+    let _nodes = Simulation::start(&web.nats, 40, &["--in-group", "lab"]);
+    let mut browser = Browser::start();
+    browser.open(&web.url("#/nodes"));
+    browser.wait("document.querySelector('h1 + span').innerText === '40 nodes'");
+    browser.eval("document.querySelector('input[type=search]').focus()");
+    browser.text("sim0002");
+    browser.wait("document.querySelectorAll('.tr').length === 10");
+    browser.click(".chip[data-state=stable]");
+    browser.wait("location.hash === '#/nodes?q=sim0002&state=stable'");
+    browser.wait("[...document.querySelectorAll('.tr .badge')].every((one) => one.dataset.state === 'stable')");
+    browser.click(".chip[data-state=stable]");
+    browser.click(".chip[data-state=offline]");
+    browser.wait("document.querySelector('.virtual').innerText.includes('No node is like that')");
+    // The address alone leads to the same rows.
+    browser.open("about:blank");
+    browser.open(&web.url("#/nodes?q=sim0002&state=stable"));
+    browser.wait("document.querySelectorAll('.tr').length === 10");
+    browser.eval("document.querySelector('.virtual').focus()");
+    browser.key("ArrowDown");
+    browser.key("ArrowDown");
+    browser.key("Enter");
+    browser.wait("document.querySelector('h1').innerText === 'sim00021.sim.lab'");
+    browser.wait("document.querySelector('.tree').innerText.includes('rack')");
+    browser.eval("history.back()");
+    browser.wait("location.hash === '#/nodes?q=sim0002&state=stable' && document.querySelectorAll('.tr').length === 10");
+    check_quiet(&browser, &web.url(""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_appear_as_they_happen_and_filters_hold() {
+    let web = Web::start().await;
+    web.presence("web1", json!({})).await;
+    web.until_state("web1", "stable");
+    let mut browser = Browser::start();
+    browser.open(&web.url("#/events?outcome=failed"));
+    browser.live();
+    web.event("web1", "/etc/fine", "changed", 1).await;
+    web.event("web1", "/etc/<b>bad</b>", "failed", 2).await;
+    browser.wait("document.querySelector('.events li a')");
+    let rows =
+        browser.eval("[...document.querySelectorAll('.events li')].map((row) => row.innerText)");
+    assert_eq!(rows.as_array().unwrap().len(), 1, "{rows}");
+    let text = rows[0].as_str().unwrap();
+    assert!(
+        text.contains("file#/etc/<b>bad</b> failed: disk full"),
+        "{text}"
+    );
+    assert_eq!(
+        browser.eval("document.querySelectorAll('.events b').length"),
+        0
+    );
+    check_quiet(&browser, &web.url(""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_stays_the_same_while_the_fleet_is_busy() {
+    let web = Web::start().await;
+    let _nodes = Simulation::start(&web.nats, 30, &["--events", "300", "--failure-rate", "0.2"]);
+    let mut browser = Browser::start();
+    browser.open(&web.url("#/nodes"));
+    browser.wait("document.querySelectorAll('.tr').length >= 20");
+    // Every row has its first run behind it, and some have failed.
+    browser.wait("Number(document.querySelector('.chip[data-state=failed] .soft').innerText) > 0");
+    browser
+        .eval("document.querySelector('.tr').id && (window.row = document.querySelector('.tr'))");
+    browser.eval("window.seen = new Set()");
+    browser.wait(
+        "seen.add(document.querySelector('.virtual').innerText).size > 2 && document.querySelector('.tr') === row",
+    );
+    check_quiet(&browser, &web.url(""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_thousands_holds_only_the_rows_in_sight() {
+    let web = Web::start().await;
+    let connection = web.connection.clone();
+    let bucket = connection.bucket(ccm::nats::streams::LABELS).await.unwrap();
+    let mut writing = tokio::task::JoinSet::new();
+    for part in 0..20 {
+        let bucket = bucket.clone();
+        writing.spawn(async move {
+            for number in 0..100 {
+                let key = format!("default.n{:04}", part * 100 + number);
+                let value = json!({"rack": "r1"}).to_string();
+                bucket.put(&key, value.into()).await.unwrap();
+            }
+        });
+    }
+    while let Some(written) = writing.join_next().await {
+        written.unwrap();
+    }
+    web.until("/api/nodes?limit=1", |answer| {
+        answer.json()["matched"] == 2000
+    });
+    let mut browser = Browser::start();
+    browser.open(&web.url("#/nodes"));
+    browser.wait("document.querySelector('.tr')");
+    browser.eval("document.querySelector('.virtual').scrollTop = 1e9");
+    browser.wait("document.querySelector('[data-node=n1999]')");
+    let rows: Value = browser.eval("document.querySelectorAll('.tr').length");
+    assert!(rows.as_u64().unwrap() < 60, "{rows}");
+    check_quiet(&browser, &web.url(""));
+}

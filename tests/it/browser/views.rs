@@ -1,0 +1,93 @@
+//! Every view of the demo's fleet, wide and narrow, light and dark. The demo itself is run, so this
+//! also fails when one of its steps does.
+//!
+//! With `CCM_SCREENSHOTS=1` the fleet is larger and the pictures of `docs/img` are made anew.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::access::COMPLAINTS;
+use super::{check_quiet, unlock};
+use crate::support::browser::Browser;
+use crate::support::demo::Demo;
+
+#[test]
+fn every_view_of_the_demos_fleet_can_be_read_by_everyone() {
+    let has_pictures = std::env::var_os("CCM_SCREENSHOTS").is_some();
+    let demo = Demo::run(if has_pictures { 96 } else { 8 });
+    assert!(demo.output.contains("halted: 1 failed"), "{}", demo.output);
+    let mut browser = Browser::start();
+    browser.open(&demo.url);
+    browser.live();
+    let failed = "document.querySelector('.trouble [data-state=failed] + a')";
+    browser.wait(failed);
+    let node = browser.eval(&format!("{failed}.innerText"));
+    let node = node.as_str().unwrap();
+    let rollout = browser.eval("document.querySelector('a.rollout').dataset.rollout");
+    let rollout = format!("#/rollouts/{}", rollout.as_str().unwrap());
+    let link = format!("#/nodes/{node}");
+    let views = [
+        ("overview", "#/", ".counts a", "Overview"),
+        ("nodes", "#/nodes", ".virtual .tr", "Nodes"),
+        ("node", link.as_str(), ".tree details", node),
+        ("rollouts", "#/rollouts", "a.rollout", "Rollouts"),
+        ("rollout", rollout.as_str(), ".dots a", "shop"),
+        ("events", "#/events", ".events li a", "Events"),
+    ];
+    for scheme in ["light", "dark"] {
+        browser.scheme(scheme);
+        for (width, height) in [(1280, 900), (390, 844)] {
+            browser.size(width, height);
+            for (view, hash, sign, title) in views {
+                browser.open(&format!("{}{hash}", demo.url));
+                browser.wait(&format!(
+                    "document.querySelector({sign:?}) && \
+                     document.querySelector('h1').innerText === {title:?}"
+                ));
+                browser.live();
+                let complaints = browser.eval(COMPLAINTS);
+                assert_eq!(complaints, json!([]), "{view} {scheme} {width}");
+                // A dark one and small ones are enough beside the light and wide.
+                let is_wanted =
+                    scheme == "light" || view == "overview" || (view == "rollout" && width > 600);
+                if has_pictures && is_wanted {
+                    let size = if width < 600 { "phone" } else { "wide" };
+                    keep(&mut browser, &format!("{view}-{scheme}-{size}"));
+                }
+            }
+        }
+    }
+    browser.scheme("light");
+    browser.size(1280, 900);
+    look_before_doing(&mut browser, &demo);
+    if has_pictures {
+        browser.eval("document.querySelector('#toast').hidden = true");
+        keep(&mut browser, "ensure-light-wide");
+    }
+    check_quiet(&browser, &demo.url);
+}
+
+/// Asks what a resource would change on two nodes.
+fn look_before_doing(browser: &mut Browser, demo: &Demo) {
+    browser.open(&format!("{}#/nodes", demo.url));
+    browser.wait("document.querySelectorAll('.tr').length > 5");
+    unlock(browser, &demo.token);
+    browser.eval("document.querySelector('.virtual').focus()");
+    for key in ["ArrowDown", " ", "ArrowDown", " "] {
+        browser.key(key);
+    }
+    browser.click("[data-act=ensure]");
+    browser.eval("document.querySelector('#deed-name').focus()");
+    browser.text("/srv/welcome");
+    browser.click("[data-act=look]");
+    browser.wait("document.querySelector('.answers .diff')");
+    assert_eq!(browser.eval(COMPLAINTS), json!([]), "the form");
+}
+
+/// Writes a picture of what is to be seen.
+fn keep(browser: &mut Browser, name: &str) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/img");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join(format!("{name}.png")), browser.picture()).unwrap();
+}

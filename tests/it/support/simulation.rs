@@ -1,0 +1,42 @@
+//! Simulated nodes: `ccm fleet simulate` before a server of the test. Gone when dropped.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+
+use super::TestEnv;
+use super::nats::NatsServer;
+
+/// Nodes that answer, report and converge like real ones, and change nothing.
+pub struct Simulation {
+    child: Child,
+    _env: TestEnv,
+}
+
+impl Simulation {
+    /// Starts so many nodes, with more flags, and waits until they are there.
+    pub fn start(nats: &NatsServer, nodes: usize, flags: &[&str]) -> Self {
+        let mut env = TestEnv::new();
+        env.set("NATS_URL", &nats.url());
+        let nodes = nodes.to_string();
+        let mut args = vec!["fleet", "simulate", "--beat", "1s", "--nodes", &nodes];
+        args.extend(flags);
+        let mut child = env
+            .command(&args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        assert!(line.contains("nodes are there"), "{line:?}");
+        Self { child, _env: env }
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
