@@ -8,6 +8,7 @@
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
+//! - `feed`: events for a collector that is killed, stopped, blocked or late
 //! - `fleet`: many nodes asked at once, from the command line
 //! - `gather`: thousands of nodes that answer, stay silent or were not expected
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
@@ -49,6 +50,7 @@ mod cfengine;
 mod crash;
 mod data;
 mod exec;
+mod feed;
 mod file;
 mod fleet;
 mod gather;
