@@ -13,10 +13,12 @@
 //! - `gather`: thousands of nodes that answer, stay silent or were not expected
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
 //! - `http`: the client against servers that behave, misbehave and lie
+//! - `monitoring`: documents, dashboard and alerts know the metrics that there are
 //! - `nats`: the bus against real servers, and beside another client
 //! - `nested`: manifests that apply manifests
 //! - `package`: packages on any machine; `package_apt`, `package_dnf`, `package_cfengine`: with the
 //!   real package managers, in a system of their own
+//! - `plugins`: commands that people add, called like our own
 //! - `publisher`: events into a real stream, whoever is killed meanwhile
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
 //! - `rollout`: bundles, rollouts that halt, resume and go back, controllers that die, drift
@@ -56,12 +58,14 @@ mod fleet;
 mod gather;
 mod health;
 mod http;
+mod monitoring;
 mod nats;
 mod nested;
 mod package;
 mod package_apt;
 mod package_cfengine;
 mod package_dnf;
+mod plugins;
 mod publisher;
 mod regression;
 mod rollout;
