@@ -171,7 +171,9 @@ fn not_ours(args: &[OsString], err: &clap::Error) -> ExitCode {
     let is_builtin = first.is_some_and(|word| command.find_subcommand(word).is_some());
     let is_candidate = match err.kind() {
         ErrorKind::InvalidSubcommand => !is_builtin,
-        ErrorKind::DisplayHelp => first.is_none(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            first.is_none()
+        }
         _ => false,
     };
     if !is_candidate {

@@ -200,6 +200,22 @@ async fn a_collector_that_is_killed_goes_on_with_its_cursor_file() {
 }
 
 #[tokio::test]
+async fn a_named_reader_loses_nothing_to_a_server_that_restarts() {
+    let mut bed = Bed::new().await;
+    let args = ["--follow", "--since", "1h", "--durable", "collector"];
+    let mut collector = bed.collect(&args);
+    for round in 0..3 {
+        bed.store(300, "changed").await;
+        let first = round * 300 + 1;
+        let seen: Vec<u64> = (0..300).map(|_| number(&collector.line())).collect();
+        assert!(seen.into_iter().eq(first..first + 300));
+        bed.server.restart();
+        bed.jetstream = bed.server.jetstream().await;
+    }
+    assert_eq!(collector.stop(), (String::new(), Some(0)));
+}
+
+#[tokio::test]
 async fn a_line_has_a_number_a_time_and_the_event_of_the_node() {
     let bed = Bed::new().await;
     bed.store(1, "failed").await;

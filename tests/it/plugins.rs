@@ -133,7 +133,7 @@ fn what_is_not_supported_says_so_when_it_is_called_and_not_before() {
     assert_eq!(plain.stderr, "");
     let error = call(&env, &["db", "ask", "--anything", "goes"]).error(1);
     assert!(
-        error.contains("line 40 column 9: type rest is not supported"),
+        error.contains("line 36 column 9: type rest is not supported"),
         "{error}"
     );
     let error = call(&env, &["db", "shape"]).error(1);
@@ -238,4 +238,27 @@ fn a_question_is_not_answered_by_a_pipe() {
     let error = env.ccm_with_input(&["wipe"], "y\n").error(2);
     assert!(error.contains("use --no-prompt"), "{error}");
     assert_eq!(call(&env, &["wipe", "--no-prompt"]).ok(), "Careful\ngone\n");
+}
+
+#[test]
+fn the_example_of_the_documents_works() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/plugins.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let example = text.split("```yaml\n").nth(1).unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let mut env = TestEnv::new();
+    env.write(".config/choria/ccm/plugins/deploy-plugin.yaml", example);
+    env.set("BUILDER_DRY_RUN", "1");
+    for args in [
+        &["web", "1.2", "--noop"][..],
+        &["deploy", "web", "1.2", "--noop"],
+    ] {
+        let said = call(&env, args).stderr;
+        assert_eq!(
+            said,
+            "command: ccm apply /etc/ccm/web.yaml --fact version=1.2 --noop\n\
+             environment: DEPLOY_ENV=production\n"
+        );
+    }
+    call(&env, &["web", "$(id)"]).error(2);
 }

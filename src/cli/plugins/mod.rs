@@ -136,7 +136,7 @@ impl Plugins {
             Err(err) => return Some(Called::Told(err)),
         };
         let (entry, matches) = mount::called(&definition.commands, &matches)?;
-        Some(Called::Done(carry_out(plugin, entry, &matches.clone())))
+        Some(Called::Done(carry_out(plugin, entry, matches)))
     }
 }
 
@@ -193,10 +193,7 @@ fn carry_out(
 
 /// Returns where configuration is kept: the user's directory, then the system's.
 fn config_homes(variables: &BTreeMap<String, String>) -> Vec<PathBuf> {
-    let given = |name: &str| variables.get(name).filter(|value| !value.is_empty());
-    let user = given("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| given("HOME").map(|home| Path::new(home).join(".config")));
-    user.into_iter().chain([PathBuf::from("/etc")]).collect()
+    let ours = Places::from_env(variables).config;
+    let homes = ours.iter().rev().filter_map(|path| path.ancestors().nth(2));
+    homes.map(Path::to_owned).collect()
 }

@@ -61,7 +61,8 @@ impl Call<'_> {
         if let Some(banner) = &self.exec.banner {
             let banner = renderer.render("banner", banner)?;
             if !banner.is_empty() {
-                println!("{banner}");
+                // A reader that went away is not our error.
+                let _ = writeln!(std::io::stdout(), "{banner}");
             }
         }
         if let (true, Some(question)) = (self.given.is_asking, &self.exec.confirm_prompt) {

@@ -17,6 +17,9 @@ use crate::nats::{Connection, NatsError};
 /// How often the stream is asked what it holds.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a stream is left alone that did not answer: we may not be allowed to ask.
+const LONG_PAUSE: Duration = Duration::from_secs(60);
+
 /// The numbers of events that were dropped before they were read, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
@@ -102,10 +105,13 @@ impl Trail {
         if sequence <= last.saturating_add(1) || !is_due {
             return None;
         }
-        self.asked = Some(Instant::now());
-        // A stream that can't be asked now tells with the next jump.
-        let extent = connection.extent_of_events().await.ok()?;
-        extent.gone(last, sequence)
+        let answer = connection.extent_of_events().await;
+        let now = Instant::now();
+        self.asked = match answer {
+            Ok(_) => Some(now),
+            Err(_) => now.checked_add(LONG_PAUSE),
+        };
+        answer.ok()?.gone(last, sequence)
     }
 }
 
