@@ -148,6 +148,7 @@ fn guard(path: &Path, mode: u32, owner: u32) -> Result<(), PluginError> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 

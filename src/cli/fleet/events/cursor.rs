@@ -90,6 +90,7 @@ impl Cursor {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
 mod tests {
     use super::*;
 
