@@ -14,6 +14,7 @@ mod fleet;
 mod hiera;
 mod keys;
 mod output;
+mod plugins;
 mod registration;
 mod runtime;
 mod session;
@@ -31,6 +32,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::engine::Level;
 use error::CliError;
 use output::Console;
+use plugins::{Called, Plugins};
 
 /// Configuration management for one host or a whole fleet, compatible with Choria CCM
 #[derive(Debug, Parser)]
@@ -120,16 +122,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     if args.len() < 2 {
         // Nothing asked, nothing wrong: show what there is.
-        eprintln!("{}", Cli::command().render_help());
+        let plugins = Plugins::find();
+        eprintln!("{}", plugins.described(Cli::command()).render_help());
+        warn(&plugins);
         return ExitCode::SUCCESS;
     }
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(err) => {
-            let code = if err.use_stderr() { 2 } else { 0 };
-            let _ = err.print();
-            return ExitCode::from(code);
-        }
+        Err(err) => return not_ours(&args, &err),
     };
     let mut console = Console::new(cli.debug, cli.info);
     let result = match cli.command {
@@ -149,12 +149,69 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Keys(args) => keys::run(&args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),
     };
+    ended(result)
+}
+
+fn ended(result: Result<Verdict, CliError>) -> ExitCode {
     match result {
         Ok(verdict) => ExitCode::from(verdict.code()),
         Err(err) => {
             eprintln!("ccm: error: {err}");
             ExitCode::from(err.code())
         }
+    }
+}
+
+/// Deals with what is no call of a command of ours: one of a plugin, a question for help, or a
+/// mistake.
+fn not_ours(args: &[OsString], err: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    let own = |word: &&OsString| ["--debug", "--info"].iter().any(|flag| *word == flag);
+    let words: Vec<OsString> = args.iter().skip(1).skip_while(own).cloned().collect();
+    let command = Cli::command();
+    let is_help = |word: &OsString| word == "help" || word == "-h" || word == "--help";
+    let (asks, words) = match words.split_first() {
+        Some((first, rest)) if is_help(first) => (true, rest),
+        _ => (false, words.as_slice()),
+    };
+    let first = words.first().and_then(|word| word.to_str());
+    let is_builtin = first.is_some_and(|word| command.find_subcommand(word).is_some());
+    let is_candidate = match err.kind() {
+        ErrorKind::InvalidSubcommand => !is_builtin,
+        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            first.is_none()
+        }
+        _ => false,
+    };
+    if !is_candidate {
+        return told(err);
+    }
+    let plugins = Plugins::find();
+    let help = [OsString::from("--help")];
+    let words = match (asks, words) {
+        (true, [first, ..]) => [std::slice::from_ref(first), &help].concat(),
+        _ => words.to_vec(),
+    };
+    match plugins.call(&words, &command) {
+        Some(Called::Done(result)) => return ended(result),
+        Some(Called::Told(err)) => return told(&err),
+        None => warn(&plugins),
+    }
+    match plugins.described(command).try_get_matches_from(args) {
+        Err(err) => told(&err),
+        Ok(_) => told(err),
+    }
+}
+
+fn told(err: &clap::Error) -> ExitCode {
+    let _ = err.print();
+    ExitCode::from(if err.use_stderr() { 2 } else { 0 })
+}
+
+/// Says what is wrong with plugins, to somebody who may have wanted one.
+fn warn(plugins: &Plugins) {
+    for line in plugins.warnings(&Cli::command()) {
+        eprintln!("ccm: warning: {line}");
     }
 }
 

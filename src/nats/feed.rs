@@ -1,22 +1,30 @@
 //! Stored events in the order they were stored, each handed over once: those of the past, and
 //! those to come for whoever wants to follow.
 //!
-//! A reader that lost its server goes on after the last event it saw. What an event says is not
-//! known here. The consumer underneath is in `follow`.
+//! A reader that lost its server goes on after the last event it saw. One that was away longer
+//! than events are kept is told which numbers it missed. What an event says is not known here.
+//!
+//! Read next: `ordered` remembers nothing on the servers, `durable` lets them remember how far a
+//! reader came, `gap` finds what is missing. The consumer underneath is in `follow`.
+
+mod durable;
+mod gap;
+mod ordered;
 
 use async_nats::datetime;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use tokio::time::sleep;
 
-use super::follow::{Broken, Consumer, FOLLOW_BEAT, READ_BEAT, Step, Wanted};
+pub use durable::BATCH;
+pub use gap::{Extent, Gap};
+
+use self::durable::Durable;
+use self::ordered::Ordered;
 use super::streams::EVENTS;
-use super::{Connection, NatsError, Subject, backoff};
+use super::{Connection, NatsError, Subject};
+use crate::model::node::Token;
 use crate::model::text::go_time;
-
-/// How often in a row reading may break off without a single event in between.
-const MOST_BREAKS: usize = 5;
 
 /// An event as the stream keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +45,112 @@ pub struct Reading {
     pub follow: bool,
 }
 
+/// With which event reading begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// The next one to come.
+    Next,
+    Since(DateTime<Utc>),
+    /// The one of this number, or the first after it.
+    At(u64),
+}
+
+impl Begin {
+    fn policy(self) -> Result<DeliverPolicy, NatsError> {
+        Ok(match self {
+            Self::Next => DeliverPolicy::New,
+            Self::Since(since) => DeliverPolicy::ByStartTime {
+                start_time: moment(since)?,
+            },
+            Self::At(start_sequence) => DeliverPolicy::ByStartSequence { start_sequence },
+        })
+    }
+}
+
+/// What a feed hands over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Event {
+        /// The number of the event in its stream. Numbers grow from one event to the next.
+        sequence: u64,
+        stored: Stored,
+    },
+    /// Events that are no longer stored and were never handed over.
+    Gap(Gap),
+}
+
+/// Stored events, one after the other.
+pub enum Feed {
+    Ordered(Box<Ordered>),
+    Durable(Box<Durable>),
+}
+
+impl Feed {
+    /// Returns a feed that leaves nothing behind on the servers.
+    pub fn ordered(
+        connection: &Connection,
+        filter: &Subject,
+        begin: Begin,
+        follow: bool,
+    ) -> Result<Self, NatsError> {
+        let feed = Ordered::new(connection, filter, begin, follow)?;
+        Ok(Self::Ordered(Box::new(feed)))
+    }
+
+    /// Returns a feed that goes on after what was confirmed last under this name, by whomever.
+    /// `begin` is where a name begins that is new.
+    pub async fn durable(
+        connection: &Connection,
+        name: &Token,
+        filter: &Subject,
+        begin: Begin,
+        follow: bool,
+    ) -> Result<Self, NatsError> {
+        let feed = Durable::open(connection, name, filter, begin, follow).await?;
+        Ok(Self::Durable(Box::new(feed)))
+    }
+
+    /// Waits until there is a stream to read from.
+    async fn opened(&mut self) -> Result<(), NatsError> {
+        match self {
+            Self::Ordered(feed) => feed.opened().await,
+            Self::Durable(_) => Ok(()),
+        }
+    }
+
+    /// Returns what comes next; nothing if that was all.
+    pub async fn next(&mut self) -> Result<Option<Heard>, NatsError> {
+        match self {
+            Self::Ordered(feed) => feed.next().await,
+            Self::Durable(feed) => feed.next().await,
+        }
+    }
+
+    /// Whether the next one is still on its way: a good moment to deal with those before it.
+    pub fn is_drained(&mut self) -> bool {
+        match self {
+            Self::Ordered(feed) => feed.is_drained(),
+            Self::Durable(feed) => feed.is_drained(),
+        }
+    }
+
+    /// Takes that everything handed over so far is safe with its reader. What is not confirmed is
+    /// handed over again to the next one.
+    pub async fn confirm(&mut self) {
+        if let Self::Durable(feed) = self {
+            feed.confirm().await;
+        }
+    }
+
+    /// Ends the feed in good order.
+    pub async fn close(self) {
+        match self {
+            Self::Ordered(feed) => feed.close().await,
+            Self::Durable(feed) => feed.close().await,
+        }
+    }
+}
+
 impl Connection {
     /// Hands over events until there are no more, or `each` wants no more.
     pub async fn read_events(
@@ -47,98 +161,34 @@ impl Connection {
         self.read_opened_events(reading, || {}, each).await
     }
 
-    /// Does the same, and says through `opened` each time that the stream was found: a quiet one
-    /// hands over nothing that would tell it from one that is missing.
+    /// Does the same, and says through `opened` that the stream was found: a quiet one hands over
+    /// nothing that would tell it from one that is missing.
     pub async fn read_opened_events(
         &self,
         reading: &Reading,
-        mut opened: impl FnMut(),
-        mut each: impl FnMut(Stored) -> bool,
+        opened: impl FnOnce(),
+        each: impl FnMut(Stored) -> bool,
     ) -> Result<(), NatsError> {
-        let mut wanted = Wanted {
-            stream: EVENTS.into(),
-            filter: reading.filter.as_str().into(),
-            policy: match reading.since {
-                Some(since) => DeliverPolicy::ByStartTime {
-                    start_time: moment(since)?,
-                },
-                None => DeliverPolicy::New,
-            },
-        };
-        let beat = match reading.follow {
-            true => FOLLOW_BEAT,
-            false => READ_BEAT,
-        };
-        let mut breaks = 0;
-        let mut link = self.state();
-        loop {
-            if reading.follow && link.wait_for(|link| link.is_up()).await.is_err() {
-                return Err(NatsError::Closed);
-            }
-            link.mark_unchanged();
-            let consumer = Consumer::open(self, &wanted, beat).await;
-            let outcome = match consumer {
-                Ok(mut consumer) => {
-                    opened();
-                    let mut after = consumer.after();
-                    let draining = drain(&mut consumer, reading.follow, |stored, sequence| {
-                        after = sequence;
-                        breaks = 0;
-                        each(stored)
-                    });
-                    let outcome = tokio::select! {
-                        drained = draining => drained,
-                        // A new connection may lead to a server that knows no such consumer.
-                        _ = link.changed() => Err(Broken::Gap.into_error(EVENTS)),
-                    };
-                    consumer.close().await;
-                    wanted.policy = DeliverPolicy::ByStartSequence {
-                        start_sequence: after + 1,
-                    };
-                    outcome
-                }
-                Err(NatsError::NoBucket(_)) => {
-                    return Err(NatsError::NotStored(wanted.filter));
-                }
-                Err(err) => Err(err),
-            };
-            let Err(err) = outcome else {
-                return Ok(());
-            };
-            breaks += 1;
-            // A follower waits for servers that restart; a reader wants to know.
-            if breaks > MOST_BREAKS && !reading.follow {
-                return Err(err);
-            }
-            sleep(backoff::delay(breaks)).await;
-        }
+        let begin = reading.since.map_or(Begin::Next, Begin::Since);
+        let mut feed = Feed::ordered(self, &reading.filter, begin, reading.follow)?;
+        let outcome = hand_over(&mut feed, opened, each).await;
+        feed.close().await;
+        outcome
     }
 }
 
-/// Hands over what a consumer has until it ends, or breaks.
-async fn drain(
-    consumer: &mut Consumer,
-    follow: bool,
-    mut each: impl FnMut(Stored, u64) -> bool,
+async fn hand_over(
+    feed: &mut Feed,
+    opened: impl FnOnce(),
+    mut each: impl FnMut(Stored) -> bool,
 ) -> Result<(), NatsError> {
-    let mut left = consumer.pending();
-    while follow || left > 0 {
-        match consumer.next().await {
-            Ok(Step::Message(found, pending)) => {
-                left = pending;
-                let stored = Stored {
-                    subject: found.subject,
-                    body: found.body,
-                    time: found.time,
-                };
-                if !each(stored, found.sequence) {
-                    break;
-                }
-            }
-            Ok(Step::Idle) if follow => {}
-            // What was still to come has expired meanwhile.
-            Ok(Step::Idle) => break,
-            Err(broken) => return Err(broken.into_error(EVENTS)),
+    feed.opened().await?;
+    opened();
+    while let Some(heard) = feed.next().await? {
+        if let Heard::Event { stored, .. } = heard
+            && !each(stored)
+        {
+            break;
         }
     }
     Ok(())
@@ -146,9 +196,14 @@ async fn drain(
 
 /// Returns a moment as the client library has it.
 fn moment(time: DateTime<Utc>) -> Result<datetime::DateTime, NatsError> {
-    datetime::parse_rfc3339(&go_time(&time)).map_err(|err| NatsError::Store {
+    datetime::parse_rfc3339(&go_time(&time)).map_err(|err| failed(&err))
+}
+
+/// Returns the failure to read the stream of events.
+fn failed(reason: &dyn std::fmt::Display) -> NatsError {
+    NatsError::Store {
         action: "read",
         name: EVENTS.into(),
-        reason: err.to_string(),
-    })
+        reason: reason.to_string(),
+    }
 }

@@ -13,7 +13,8 @@ use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{StatusCode, Subscriber};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use futures_util::StreamExt as _;
+use futures_util::stream::Peekable;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -113,7 +114,7 @@ pub(super) struct Consumer {
     connection: Connection,
     stream: String,
     name: String,
-    messages: Subscriber,
+    messages: Peekable<Subscriber>,
     /// How many messages there were when it was made.
     pending: u64,
     /// The message of the stream after which it begins.
@@ -169,7 +170,7 @@ impl Consumer {
             connection: connection.clone(),
             stream: wanted.stream.clone(),
             name: info.name.clone(),
-            messages,
+            messages: messages.peekable(),
             pending: info.num_pending,
             after: info.delivered.stream_sequence,
             last: 0,
@@ -185,6 +186,11 @@ impl Consumer {
     /// Returns the number of the stream's message after which it begins.
     pub(super) fn after(&self) -> u64 {
         self.after
+    }
+
+    /// Whether nothing has arrived that is not handed over. It may say so too early.
+    pub(super) fn is_drained(&mut self) -> bool {
+        is_drained(&mut self.messages)
     }
 
     pub(super) async fn next(&mut self) -> Result<Step, Broken> {
@@ -407,6 +413,11 @@ async fn relay(consumer: &mut Consumer, out: &mpsc::Sender<Seen>) -> bool {
             }
         }
     }
+}
+
+/// Whether nothing waits to be taken.
+pub(super) fn is_drained(messages: &mut Peekable<Subscriber>) -> bool {
+    std::pin::Pin::new(messages).peek().now_or_never().is_none()
 }
 
 /// Returns the name of the bucket that a stream holds.

@@ -107,6 +107,17 @@ pub enum NatsError {
     },
     #[error("no longer waiting for a slot in governor {governor}: {reason}")]
     NotAwaited { governor: String, reason: String },
+    /// The place of a reader lies behind the end of the stream.
+    #[error(
+        "event {wanted} is not stored, the last is {last}: this place belongs to another stream"
+    )]
+    Ahead { wanted: u64, last: u64 },
+    #[error("consumer {name} reads {found} and not {wanted}: use another name")]
+    OtherReader {
+        name: String,
+        found: String,
+        wanted: String,
+    },
     #[error("invalid service: {0}")]
     Service(String),
     #[error(transparent)]

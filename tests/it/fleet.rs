@@ -404,7 +404,7 @@ fn events_are_shown_by_node_type_and_outcome() {
     assert_eq!(event["node"], "web1");
     assert_eq!(event["outcome"], "changed");
     assert_eq!(event["event"]["name"], "/bin/true");
-    fleet.ask(&["events", "--follow", "--json"]).error(2);
+    assert!(event["seq"].as_u64().unwrap() > 0, "{event}");
 }
 
 #[test]

@@ -10,16 +10,19 @@
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
+//! - `feed`: events for a collector that is killed, stopped, blocked or late
 //! - `fleet`: many nodes asked at once, from the command line
 //! - `gather`: thousands of nodes that answer, stay silent or were not expected
 //! - `governor`: so many runs at once and no more, whoever dies meanwhile
 //! - `health`: goss rules of every type and matcher, and checks from manifest to event
 //! - `hostile`: another user who swaps links in while files are managed
 //! - `http`: the client against servers that behave, misbehave and lie
+//! - `monitoring`: documents, dashboard and alerts know the metrics that there are
 //! - `nats`: the bus against real servers, and beside another client
 //! - `nested`: manifests that apply manifests
 //! - `package`: packages on any machine; `package_apt`, `package_dnf`, `package_cfengine`: with the
 //!   real package managers, in a system of their own
+//! - `plugins`: commands that people add, called like our own
 //! - `publisher`: events into a real stream, whoever is killed meanwhile
 //! - `registration`: services that register, are found, expire, and balancers that follow them
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
@@ -52,11 +55,12 @@ mod archive;
 mod browser;
 mod bundle;
 mod cfengine;
-mod cloudevents;
 mod choria;
+mod cloudevents;
 mod crash;
 mod data;
 mod exec;
+mod feed;
 mod file;
 mod fleet;
 mod gather;
@@ -64,12 +68,14 @@ mod governor;
 mod health;
 mod hostile;
 mod http;
+mod monitoring;
 mod nats;
 mod nested;
 mod package;
 mod package_apt;
 mod package_cfengine;
 mod package_dnf;
+mod plugins;
 mod publisher;
 mod registration;
 mod regression;

@@ -214,3 +214,25 @@ fn p29_a_quoted_value_of_the_env_file_loses_both_quotes() {
         .ok();
     assert_eq!(env.read("f"), "[two words]");
 }
+
+#[test]
+fn p28_every_plugin_is_mounted_also_without_a_system_directory() {
+    let env = TestEnv::new();
+    for name in ["a", "b"] {
+        let text = format!(
+            "name: {name}\ncommands: [{{name: say-{name}, description: S, type: exec, \
+             command: echo {name}}}]"
+        );
+        env.write(
+            &format!(".config/choria/ccm/plugins/{name}-plugin.yaml"),
+            text,
+        );
+    }
+    env.write(
+        ".config/choria/ccm/plugins/c-plugin.yaml.bak",
+        "commands: [",
+    );
+    assert_eq!(env.ccm(&["say-a"]).ok(), "a\n");
+    assert_eq!(env.ccm(&["say-b"]).ok(), "b\n");
+    assert_eq!(env.ccm(&["--help"]).stderr, "");
+}

@@ -1,24 +1,34 @@
 //! `ccm fleet events`: what happened, from the stream that keeps it.
+//!
+//! For people as text, for machines as a document or as lines without end. A collector that is
+//! killed goes on where it was: with a number that it kept itself, with a file, or under a name
+//! that the servers remember. The order is always the same: write, flush, then say that it is
+//! told. Read next: `event` for what a line says, `output` and `cursor` for how it is kept.
 
-use std::num::NonZeroUsize;
+mod cursor;
+mod event;
+mod output;
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use serde::Deserialize as _;
 use serde_json::{Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use self::cursor::Cursor;
+use self::event::Wanted;
+use self::output::{Output, Written};
 use super::Place;
 use super::ask::{FormatArgs, with_hint};
 use super::report::Format;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::fleet::answer::line_of;
-use crate::model::event::TransactionEvent;
 use crate::model::json as text;
 use crate::model::node::{NodeName, Token};
-use crate::model::run::RunSummary;
-use crate::model::text::{go_time, parse_duration};
-use crate::nats::feed::{Reading, Stored};
-use crate::nats::{Subject, Subjects};
+use crate::model::text::parse_duration;
+use crate::nats::feed::{BATCH, Begin, Feed, Gap, Heard, Stored};
+use crate::nats::{Connection, Subjects};
 use crate::system::{Clock as _, SystemClock};
 
 /// How far back events are shown, unless told.
@@ -30,13 +40,28 @@ const MOST_IN_DOCUMENT: usize = 100_000;
 /// Shows events of nodes: those of the last hour, unless told otherwise
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// Goes on with events as they happen; without --since with those to come only
+    /// Goes on with events as they happen; unless told where to begin with those to come only.
+    /// --json prints one line for each then
     #[arg(long, short)]
     follow: bool,
 
     /// Since when: a duration such as 2h, or an RFC 3339 time
     #[arg(long, value_name = "WHEN", value_parser = when)]
     since: Option<DateTime<Utc>>,
+
+    /// Begins with the event of this number: one more than the last `seq` that was seen
+    #[arg(long, value_name = "N", conflicts_with = "since")]
+    from_seq: Option<NonZeroU64>,
+
+    /// Goes on after the last event that was printed under this name, which the servers remember.
+    /// --since and --from-seq say where a new name begins
+    #[arg(long, value_name = "NAME")]
+    durable: Option<Token>,
+
+    /// Goes on after the last event that this file names, and keeps it up to date. --since and
+    /// --from-seq say where to begin without the file
+    #[arg(long, value_name = "FILE", conflicts_with = "durable")]
+    cursor_file: Option<PathBuf>,
 
     /// Only of this node; may be given often
     #[arg(long, value_name = "NAME")]
@@ -58,6 +83,29 @@ pub(in crate::cli) struct Args {
     format: FormatArgs,
 }
 
+impl Args {
+    /// Returns how events are printed. What goes on for ever, or is confirmed bit by bit, is no
+    /// document.
+    fn format(&self) -> Format {
+        let is_feed = self.follow || self.durable.is_some() || self.cursor_file.is_some();
+        match self.format.format() {
+            Format::Json if is_feed => Format::Lines,
+            format => format,
+        }
+    }
+
+    /// Returns where reading begins when nobody remembers.
+    fn begin(&self) -> Begin {
+        let recent = || SystemClock.now().checked_sub_signed(RECENT);
+        match (self.from_seq, self.since) {
+            (Some(number), _) => Begin::At(number.get()),
+            (None, Some(since)) => Begin::Since(since),
+            (None, None) if self.follow => Begin::Next,
+            (None, None) => recent().map_or(Begin::Next, Begin::Since),
+        }
+    }
+}
+
 /// Reads a time, or how long ago it was.
 fn when(text: &str) -> Result<DateTime<Utc>, String> {
     let now = SystemClock.now();
@@ -74,157 +122,186 @@ fn when(text: &str) -> Result<DateTime<Utc>, String> {
 }
 
 pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    let subjects = place.subjects()?;
-    let format = args.format.format();
-    if args.follow && format == Format::Json {
-        return Err(CliError::usage(
-            "one document has an end: use --jsonl with --follow",
-        ));
-    }
-    let wanted = Wanted::of(args);
-    let since = args.since.or_else(|| {
-        let recent = SystemClock.now().checked_sub_signed(RECENT);
-        recent.filter(|_| !args.follow)
-    });
-    let reading = Reading {
-        filter: wanted.subject(&subjects),
-        since,
-        follow: args.follow,
-    };
-    let mut documents = Vec::new();
-    let mut left = args.limit.map_or(usize::MAX, NonZeroUsize::get);
-    let mut is_too_much = false;
-    let mut show = |stored: Stored| {
-        let Some(event) = wanted.event(&subjects, &stored) else {
-            return true;
-        };
-        left = left.saturating_sub(1);
-        match format {
-            Format::Json => {
-                is_too_much = documents.len() >= MOST_IN_DOCUMENT;
-                documents.push(event.document());
-            }
-            Format::Lines => console.print(&format!("{}\n", event.document())),
-            Format::Text => console.print(&format!("{}\n", event.line())),
-        }
-        left > 0 && !is_too_much
+    let mut showing = Showing {
+        subjects: place.subjects()?,
+        wanted: Wanted::of(args),
+        format: args.format(),
+        left: args.limit.map_or(usize::MAX, NonZeroUsize::get),
+        documents: Vec::new(),
+        output: Output::default(),
     };
     runtime::block_on(async {
-        let connection = place.connect().await?;
-        let read = connection.read_events(&reading, &mut show).await;
-        read.map_err(with_hint)
+        let mut stop = Stop::listen()?;
+        let connection = tokio::select! {
+            connection = place.connect() => connection?,
+            () = stop.told() => return Ok(()),
+        };
+        showing.show(args, &connection, &mut stop).await
     })?;
-    if is_too_much {
-        return Err(CliError::failed(format!(
-            "there are more than {MOST_IN_DOCUMENT} events: use --jsonl, --since or --limit"
-        )));
-    }
-    if format == Format::Json {
-        let text = text::pretty(&json!({ "events": documents })).map_err(CliError::failed)?;
+    if showing.format == Format::Json {
+        let document = json!({ "events": showing.documents });
+        let text = text::pretty(&document).map_err(CliError::failed)?;
         console.print(&format!("{text}\n"));
     }
     Ok(Verdict::default())
 }
 
-/// Which events are wanted; of each kind any will do, and none given means all.
-struct Wanted {
-    nodes: Vec<Token>,
-    types: Vec<Token>,
-    outcomes: Vec<Token>,
+/// Whoever may end us in good order.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
 }
 
-impl Wanted {
-    fn of(args: &Args) -> Self {
-        Self {
-            nodes: args.node.iter().map(NodeName::token).collect(),
-            types: args.type_name.clone(),
-            outcomes: args
-                .outcome
-                .iter()
-                .filter_map(|word| word.parse().ok())
-                .collect(),
-        }
+impl Stop {
+    fn listen() -> Result<Self, CliError> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(CliError::failed)?,
+            terminate: signal(SignalKind::terminate()).map_err(CliError::failed)?,
+        })
     }
 
-    /// Returns the narrowest subject that covers them; servers send nothing else.
-    fn subject(&self, subjects: &Subjects) -> Subject {
-        fn single(words: &[Token]) -> Option<&Token> {
-            match words {
-                [word] => Some(word),
-                _ => None,
+    /// Returns when we are to end.
+    async fn told(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Whether there is a reason to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum More {
+    Yes,
+    Enough,
+}
+
+/// Events on their way to whoever asked.
+struct Showing {
+    subjects: Subjects,
+    wanted: Wanted,
+    format: Format,
+    /// How many are still to be shown.
+    left: usize,
+    documents: Vec<Value>,
+    output: Output,
+}
+
+impl Showing {
+    async fn show(
+        &mut self,
+        args: &Args,
+        connection: &Connection,
+        stop: &mut Stop,
+    ) -> Result<(), CliError> {
+        let filter = self.wanted.subject(&self.subjects);
+        let begin = args.begin();
+        let mut cursor = match &args.cursor_file {
+            Some(path) => {
+                let extent = connection.extent_of_events().await.map_err(with_hint)?;
+                Some(Cursor::open(path, extent.made)?)
             }
-        }
-        subjects.events_like(
-            single(&self.nodes),
-            single(&self.types),
-            single(&self.outcomes),
-        )
-    }
-
-    /// Reads a stored event, if it is wanted.
-    fn event(&self, subjects: &Subjects, stored: &Stored) -> Option<Event> {
-        let (node, type_name, outcome) = subjects.read_event(&stored.subject)?;
-        let among = |words: &[Token], word: &str| {
-            words.is_empty() || words.iter().any(|one| one.as_str() == word)
+            None => None,
         };
-        let is_wanted = among(&self.nodes, node.as_str())
-            && among(&self.types, &type_name)
-            && among(&self.outcomes, &outcome);
-        is_wanted.then(|| Event {
-            node: node.as_str().replace('_', "."),
-            type_name,
-            outcome,
-            stored: stored.time,
-            body: serde_json::from_slice(&stored.body).unwrap_or(Value::Null),
-        })
-    }
-}
-
-/// An event, with what its subject says about it.
-struct Event {
-    node: String,
-    type_name: String,
-    outcome: String,
-    stored: DateTime<Utc>,
-    body: Value,
-}
-
-impl Event {
-    fn document(&self) -> Value {
-        json!({
-            "node": self.node,
-            "type": self.type_name,
-            "outcome": self.outcome,
-            "stored": go_time(&self.stored),
-            "event": self.body,
-        })
-    }
-
-    /// Returns the event as a line for people. Events are the words of nodes: nothing in them
-    /// reaches a terminal as a command.
-    fn line(&self) -> String {
-        let (at, what) = self.told();
-        let at = at.unwrap_or(self.stored);
-        let at = DateTime::from_timestamp(at.timestamp(), 0).unwrap_or(at);
-        let line = format!("{} {} {what}", go_time(&at), self.node);
-        line.replace(char::is_control, " ")
-    }
-
-    /// Returns when it happened, as far as it says, and what.
-    fn told(&self) -> (Option<DateTime<Utc>>, String) {
-        if self.type_name == "run" {
-            if let Ok(run) = RunSummary::deserialize(&self.body) {
-                let error = match run.error.as_str() {
-                    "" => String::new(),
-                    error => format!(": {error}"),
-                };
-                let what = format!("run {} {}{error}", run.source, self.outcome);
-                return (Some(run.timestamp), what);
+        let mut feed = match &args.durable {
+            Some(name) => {
+                let opening = Feed::durable(connection, name, &filter, begin, args.follow);
+                tokio::select! {
+                    feed = opening => feed.map_err(with_hint)?,
+                    () = stop.told() => return Ok(()),
+                }
             }
-        } else if let Ok(event) = TransactionEvent::deserialize(&self.body) {
-            return (Some(event.timestamp), line_of(&event));
+            None => {
+                let next = cursor.as_ref().and_then(Cursor::next);
+                let begin = next.map_or(begin, Begin::At);
+                Feed::ordered(connection, &filter, begin, args.follow).map_err(with_hint)?
+            }
+        };
+        let shown = self.drain(&mut feed, &mut cursor, stop).await;
+        feed.close().await;
+        shown
+    }
+
+    /// Shows what a feed has until it ends, enough is shown, or nobody reads any more.
+    async fn drain(
+        &mut self,
+        feed: &mut Feed,
+        cursor: &mut Option<Cursor>,
+        stop: &mut Stop,
+    ) -> Result<(), CliError> {
+        let mut last = None;
+        let mut taken = 0;
+        loop {
+            let heard = tokio::select! {
+                heard = feed.next() => heard.map_err(with_hint)?,
+                () = stop.told() => None,
+            };
+            let more = match heard {
+                Some(Heard::Event { sequence, stored }) => {
+                    last = Some(sequence);
+                    taken += 1;
+                    self.event(sequence, &stored)?
+                }
+                Some(Heard::Gap(gap)) => {
+                    self.gap(gap);
+                    More::Yes
+                }
+                None => More::Enough,
+            };
+            let is_time = self.output.is_full() || taken >= BATCH || feed.is_drained();
+            if more == More::Enough || is_time {
+                if !self.output.is_empty() {
+                    let written = tokio::select! {
+                        written = self.output.flush() => written?,
+                        // What a reader does not take is not told, and comes again.
+                        () = stop.told() => Written::Unwanted,
+                    };
+                    if written == Written::Unwanted {
+                        return Ok(());
+                    }
+                    if let (Some(cursor), Some(last)) = (cursor.as_mut(), last) {
+                        cursor.store(last)?;
+                    }
+                }
+                feed.confirm().await;
+                taken = 0;
+            }
+            if more == More::Enough {
+                return Ok(());
+            }
         }
-        (None, format!("{} {}", self.type_name, self.outcome))
+    }
+
+    /// Takes an event, and shows it if it is wanted.
+    fn event(&mut self, sequence: u64, stored: &Stored) -> Result<More, CliError> {
+        let Some(event) = self.wanted.event(&self.subjects, sequence, stored) else {
+            return Ok(More::Yes);
+        };
+        match self.format {
+            Format::Json if self.documents.len() >= MOST_IN_DOCUMENT => {
+                return Err(CliError::failed(format!(
+                    "there are more than {MOST_IN_DOCUMENT} events: use --jsonl, --since or --limit"
+                )));
+            }
+            Format::Json => self.documents.push(event.document()),
+            Format::Lines => self.output.line(&event.document().to_string()),
+            Format::Text => self.output.line(&event.line()),
+        }
+        self.left = self.left.saturating_sub(1);
+        match self.left {
+            0 => Ok(More::Enough),
+            _ => Ok(More::Yes),
+        }
+    }
+
+    /// Tells that events are gone: machines in their lines, and whoever reads the log.
+    fn gap(&mut self, gap: Gap) {
+        let Gap { from, to } = gap;
+        eprintln!("ccm: events {from} to {to} are no longer stored and were not read");
+        if self.format == Format::Lines {
+            let line = json!({ "gap": { "from": from, "to": to } });
+            self.output.line(&line.to_string());
+        }
     }
 }
 
@@ -235,48 +312,9 @@ mod tests {
     #[test]
     fn since_is_a_time_or_how_long_ago() {
         let time = when("2024-01-15T08:00:00+01:00").unwrap();
-        assert_eq!(go_time(&time), "2024-01-15T07:00:00Z");
+        assert_eq!(crate::model::text::go_time(&time), "2024-01-15T07:00:00Z");
         assert!(when("2999-01-01T00:00:00Z").is_err());
         assert!(when("2h").unwrap() < SystemClock.now());
         assert!(when("yesterday").is_err());
-    }
-
-    #[test]
-    fn several_wishes_of_a_kind_are_sorted_out_here() {
-        let subjects = Subjects::new("ccm.v1", "lab".parse().unwrap()).unwrap();
-        let token = |text: &str| text.parse::<Token>().unwrap();
-        let wanted = Wanted {
-            nodes: vec![token("web1"), token("web2_lan")],
-            types: vec![token("file")],
-            outcomes: Vec::new(),
-        };
-        assert_eq!(
-            wanted.subject(&subjects).as_str(),
-            "ccm.v1.lab.event.*.file.*"
-        );
-        let stored = |subject: &str| Stored {
-            subject: subject.into(),
-            body: "{}".into(),
-            time: DateTime::UNIX_EPOCH,
-        };
-        let found = |node: &str, type_name: &str| {
-            let subject = format!("ccm.v1.lab.event.{node}.{type_name}.changed");
-            wanted.event(&subjects, &stored(&subject))
-        };
-        assert_eq!(found("web2_lan", "file").unwrap().node, "web2.lan");
-        assert!(found("db1", "file").is_none());
-        assert!(found("web1", "exec").is_none());
-    }
-
-    #[test]
-    fn an_event_that_says_nothing_is_told_by_its_subject() {
-        let event = Event {
-            node: "web1".into(),
-            type_name: "fi\u{1b}le".into(),
-            outcome: "changed".into(),
-            stored: DateTime::UNIX_EPOCH,
-            body: Value::Null,
-        };
-        assert_eq!(event.line(), "1970-01-01T00:00:00Z web1 fi le changed");
     }
 }

@@ -4,6 +4,8 @@
 //! [`ScriptedRunner`] plays a part in tests. Neither knows what a command means: an exit code
 //! above zero is data, and only what kept the command from ending by itself is an error.
 //!
+//! A [`Passthrough`] is another matter: a program that a person asked for, in our place.
+//!
 //! Read next: `process` for the life of one process, `tree` for how a timeout ends it, `detach` for
 //! the one sort of process that outlives us.
 
@@ -16,6 +18,7 @@ use super::Cause;
 mod capture;
 mod detach;
 mod lookup;
+mod passthrough;
 mod process;
 mod scripted;
 #[cfg(test)]
@@ -23,6 +26,7 @@ mod tests;
 mod tree;
 
 pub use detach::{Detached, detach, lead_session};
+pub use passthrough::Passthrough;
 pub use process::{Cancel, SystemRunner};
 pub use scripted::{Call, ScriptedRunner};
 

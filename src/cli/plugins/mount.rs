@@ -1,0 +1,296 @@
+//! Commands of plugins as the command line knows them: built for one call, and read back from it.
+//!
+//! Each is parsed apart from the program's own commands, so its flags may have any name. Types,
+//! defaults and variables are for `input` to judge; the parser only tells words apart.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::definition::{Body, Entry};
+use super::input::{Input, InputType};
+use crate::model::Value;
+use crate::model::value::Map;
+
+/// The opposite of the question before a command runs.
+const NO_PROMPT: &str = "no-prompt";
+
+/// What was given to a command.
+#[derive(Debug, PartialEq)]
+pub(super) struct Given {
+    pub(super) arguments: Value,
+    pub(super) flags: Value,
+    pub(super) is_asking: bool,
+}
+
+/// Returns a command for the parser, with all below it.
+pub(super) fn command(entry: &Entry) -> Command {
+    let mut command = group(&entry.name, &entry.description, &entry.commands)
+        .visible_aliases(entry.aliases.iter().map(String::clone));
+    if entry.exec.is_some() || !entry.problems.is_empty() {
+        command = command
+            .subcommand_required(false)
+            .arg_required_else_help(false)
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true);
+    }
+    let mut may_be_required = true;
+    for input in &entry.arguments {
+        // The parser wants those that must be there first; `input` wants the others too.
+        may_be_required = may_be_required && is_required(input);
+        command = command.arg(argument(input).required(may_be_required));
+    }
+    for input in &entry.flags {
+        command = command.arg(flag(input));
+        if input.is_on_by_default() {
+            let opposite = Arg::new(opposite(input))
+                .long(format!("no-{}", input.name))
+                .action(ArgAction::SetTrue)
+                .overrides_with(input.name.clone())
+                .help(format!("Turns --{} off", input.name));
+            command = command.arg(opposite);
+        }
+    }
+    let asks = entry
+        .exec
+        .as_ref()
+        .is_some_and(|exec| exec.confirm_prompt.is_some());
+    if asks {
+        let help = "Does not ask for confirmation";
+        let flag = Arg::new(NO_PROMPT)
+            .long(NO_PROMPT)
+            .action(ArgAction::SetTrue);
+        command = command.arg(flag.help(help));
+    }
+    // A command that can't be called says so, whatever it is given.
+    match entry.problems.is_empty() {
+        true => command,
+        false => command.arg(
+            Arg::new("anything")
+                .num_args(0..)
+                .trailing_var_arg(true)
+                .allow_hyphen_values(true)
+                .hide(true),
+        ),
+    }
+}
+
+/// Returns a command that only holds others.
+pub(super) fn group(name: &str, description: &str, entries: &[Entry]) -> Command {
+    Command::new(name.to_owned())
+        .about(summary(description))
+        .long_about(plain(description))
+        .subcommands(entries.iter().map(command))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+}
+
+/// Returns the first line of a description.
+pub(super) fn summary(description: &str) -> String {
+    plain(description.lines().next().unwrap_or_default())
+}
+
+/// Returns a text that can't command a terminal.
+fn plain(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n', " ")
+}
+
+fn is_required(input: &Input) -> bool {
+    input.required && input.default.is_none() && input.env.is_none()
+}
+
+fn argument(input: &Input) -> Arg {
+    let arg = Arg::new(input.name.clone()).help(help(input));
+    choices(arg, input)
+}
+
+fn flag(input: &Input) -> Arg {
+    let mut arg = Arg::new(input.name.clone())
+        .long(input.name.clone())
+        .help(help(input));
+    if let Some(short) = input.short {
+        arg = arg.short(short);
+    }
+    match input.type_name {
+        InputType::Bool => arg.action(ArgAction::SetTrue),
+        InputType::Counter => arg.action(ArgAction::Count),
+        _ => {
+            let name = input.placeholder.as_ref().unwrap_or(&input.name);
+            let arg = arg.value_name(name.to_uppercase());
+            choices(arg.required(is_required(input)), input)
+        }
+    }
+}
+
+fn choices(arg: Arg, input: &Input) -> Arg {
+    match input.choices.is_empty() {
+        true => arg,
+        false => arg.value_parser(PossibleValuesParser::new(input.choices.clone())),
+    }
+}
+
+fn help(input: &Input) -> String {
+    let mut text = plain(&input.description);
+    let notes = [("default", &input.default), ("env", &input.env)];
+    for (what, value) in notes {
+        if let Some(value) = value {
+            text.push_str(&format!(" [{what}: {}]", plain(value)));
+        }
+    }
+    text
+}
+
+/// Returns what the parser calls the opposite of a switch: no name of an input has a space.
+fn opposite(input: &Input) -> String {
+    format!("no {}", input.name)
+}
+
+/// Returns the command that was called, among these, and what it was given.
+pub(super) fn called<'e, 'm>(
+    entries: &'e [Entry],
+    matches: &'m ArgMatches,
+) -> Option<(&'e Entry, &'m ArgMatches)> {
+    let (name, below) = matches.subcommand()?;
+    let entry = entries.iter().find(|entry| entry.name == name)?;
+    Some(called(&entry.commands, below).unwrap_or((entry, below)))
+}
+
+/// Returns what was given to a command, checked.
+pub(super) fn given(
+    entry: &Entry,
+    matches: &ArgMatches,
+    variable: impl Fn(&str) -> Option<String> + Copy,
+) -> Result<Given, String> {
+    let values = |inputs: &[Input]| -> Result<Value, String> {
+        let mut map = Map::new();
+        for input in inputs {
+            let value = input.value(typed(input, matches).as_deref(), variable)?;
+            map.insert(input.name.as_str().into(), value);
+        }
+        Ok(map.into())
+    };
+    let exec = entry.exec.as_ref();
+    let asks = exec.is_some_and(|exec| exec.confirm_prompt.is_some() && exec.body != Body::Missing);
+    Ok(Given {
+        arguments: values(&entry.arguments)?,
+        flags: values(&entry.flags)?,
+        is_asking: asks && !matches.get_flag(NO_PROMPT),
+    })
+}
+
+/// Returns the text a person gave, if any.
+fn typed(input: &Input, matches: &ArgMatches) -> Option<String> {
+    if input.is_switch() {
+        let is_off = input.is_on_by_default() && matches.get_flag(&opposite(input));
+        let is_on = matches.get_flag(&input.name);
+        return match (is_on, is_off) {
+            (true, _) => Some("true".into()),
+            (_, true) => Some("false".into()),
+            _ => None,
+        };
+    }
+    let is_flag = input.sort == super::input::Sort::Flag;
+    if input.type_name == InputType::Counter && is_flag {
+        let count = matches.get_count(&input.name);
+        return (count > 0).then(|| count.to_string());
+    }
+    matches.get_one::<String>(&input.name).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::definition::Definition;
+    use super::*;
+
+    const DEFINITION: &str = "
+name: x
+commands:
+  - name: site
+    type: parent
+    description: Does things
+    commands:
+      - name: deploy
+        aliases: [d]
+        type: exec
+        command: x
+        confirm_prompt: Really?
+        arguments:
+          - {name: version, required: true}
+          - {name: place, enum: [here, there], default: here}
+        flags:
+          - {name: force, bool: true, short: f}
+          - {name: color, bool: true, default: true}
+          - {name: loud, type: counter, short: v}
+          - {name: port, type: uint16, env: PORT}
+          - {name: debug, description: Ours}
+  - name: odd
+    type: rpc
+";
+
+    fn parse(args: &[&str]) -> Result<Given, String> {
+        let definition = Definition::parse(DEFINITION).unwrap();
+        let command = group("x", "", &definition.commands);
+        command.clone().debug_assert();
+        let words = std::iter::once(&"x").chain(args);
+        let matches = command
+            .try_get_matches_from(words)
+            .map_err(|err| err.to_string())?;
+        let (entry, matches) = called(&definition.commands, &matches).unwrap();
+        given(entry, matches, |name| (name == "PORT").then(|| "80".into()))
+    }
+
+    #[test]
+    fn arguments_and_flags_are_read_with_their_types() {
+        let given = parse(&[
+            "site",
+            "d",
+            "1.2",
+            "-f",
+            "-vv",
+            "--no-color",
+            "--debug",
+            "x",
+        ])
+        .unwrap();
+        assert_eq!(
+            given.arguments,
+            [("version", Value::from("1.2")), ("place", "here".into())]
+                .into_iter()
+                .collect()
+        );
+        let flags: Value = [
+            ("force", Value::Bool(true)),
+            ("color", Value::Bool(false)),
+            ("loud", Value::Int(2)),
+            ("port", Value::Int(80)),
+            ("debug", "x".into()),
+        ]
+        .into_iter()
+        .collect();
+        assert_eq!(given.flags, flags);
+        assert!(given.is_asking);
+        assert!(
+            !parse(&["site", "deploy", "1", "--no-prompt"])
+                .unwrap()
+                .is_asking
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for args in [
+            &["site", "deploy"][..],
+            &["site", "deploy", "1", "nowhere"],
+            &["site", "deploy", "1", "--port", "70000"],
+            &["site", "deploy", "1", "--frob"],
+            &["site"],
+        ] {
+            assert!(parse(args).is_err(), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_with_a_problem_takes_anything() {
+        assert!(parse(&["odd", "--what", "ever"]).is_ok());
+    }
+}
