@@ -21,7 +21,8 @@ use crate::model::Value;
 use crate::model::run::Trigger;
 use crate::nats::Link;
 
-/// A manifest that was applied a moment ago is not applied again by the clock.
+/// A manifest that was applied a moment ago is not applied again by the clock. What the clock
+/// itself did last is older than this: turns begin late by a moment, never by half an interval.
 const FLOOR: Duration = Duration::from_secs(30);
 
 /// When things happen.
@@ -34,6 +35,10 @@ pub struct Times {
 }
 
 impl Times {
+    fn floor(&self) -> Duration {
+        FLOOR.min(self.interval / 2)
+    }
+
     /// Returns how long it is from `now`, counted from a fixed point, to the next turn.
     fn until_next(&self, now: Duration) -> Duration {
         let interval = self.interval.as_nanos().max(1);
@@ -151,7 +156,7 @@ impl Schedule {
         };
         let is_recent = turn
             .applied
-            .is_some_and(|at| now.saturating_sub(at) < FLOOR);
+            .is_some_and(|at| now.saturating_sub(at) < self.times.floor());
         if trigger == Trigger::Interval && is_recent {
             let fields = [("manifest", turn.feed.to_string())];
             self.node.say(
@@ -277,5 +282,16 @@ mod tests {
             let found = times.until_next(Duration::from_secs(now));
             assert_eq!(found, Duration::from_secs(left), "at {now}");
         }
+    }
+
+    #[test]
+    fn the_shortest_interval_skips_no_turn_of_its_own() {
+        let every = |seconds| Times {
+            interval: Duration::from_secs(seconds),
+            health_check_interval: None,
+            offset: Duration::ZERO,
+        };
+        assert_eq!(every(30).floor(), Duration::from_secs(15));
+        assert_eq!(every(300).floor(), FLOOR);
     }
 }

@@ -8,12 +8,12 @@ use crate::support::browser::Browser;
 use crate::support::simulation::Simulation;
 use crate::support::web::Web;
 
-/// Returns the colour in the middle of a node's square, and the one of a state.
+/// Returns the colour at a place that every shape of a node covers, and the one of a state.
 const SQUARE: &str = "(index, state) => {
   const canvas = document.querySelector('canvas.grid');
   const [cell, columns] = [Number(canvas.dataset.cell), Number(canvas.dataset.columns)];
-  const middle = (at) => Math.round((2 + at * cell + (cell - 3) / 2) * devicePixelRatio);
-  const [x, y] = [middle(index % columns), middle(Math.floor(index / columns))];
+  const inside = (at, part) => Math.round((2 + at * cell + (cell - 3) * part) * devicePixelRatio);
+  const [x, y] = [inside(index % columns, 0.3), inside(Math.floor(index / columns), 0.6)];
   const pen = document.createElement('canvas').getContext('2d');
   pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(`--${state}`);
   pen.fillRect(0, 0, 1, 1);

@@ -1,4 +1,4 @@
-// Every node as a square on one canvas. All are drawn when nodes come or go, or the room changes;
+// Every node as a shape of its state on one canvas. All are drawn when nodes come or go, or the room changes;
 // after that only those whose state changed, so a busy fleet costs as much as changes in it.
 
 import { badge, brief, count, framed, h, nodeLink } from "./dom.js";
@@ -9,6 +9,24 @@ const EDGE = 2;
 const LARGEST = 30;
 const SMALLEST = 7;
 const TALLEST = 420;
+
+/** Shapes tell states apart where colours don't: the same as in the key, as far as squares are large enough. */
+function outline(pen, state, x, y, side) {
+  const half = side / 2;
+  const corner = Math.min(4, side / 4);
+  const through = (...points) => {
+    for (const [right, down] of points) pen.lineTo(x + right, y + down);
+    pen.closePath();
+  };
+  if (state === "running") pen.arc(x + half, y + half, half, 0, 7);
+  else if (state === "failed") through([half, 0], [side, side], [0, side]);
+  else if (state === "drifted") through([half, 0], [side, half], [half, side], [0, half]);
+  else if (state === "paused") {
+    pen.rect(x, y, side * .42, side);
+    pen.rect(x + side * .58, y, side * .42, side);
+  } else if (state === "offline") pen.roundRect(x + 1, y + 1, side - 2, side - 2, corner);
+  else pen.roundRect(x, y, side, side, corner);
+}
 
 /** Returns the canvas, the line that tells of one node, and how to follow the store. */
 export function grid() {
@@ -57,9 +75,7 @@ export function grid() {
     const side = cell - GAP;
     pen.clearRect(x - GAP / 2, y - GAP / 2, cell, cell);
     pen.beginPath();
-    if (row.state === "running") pen.arc(x + side / 2, y + side / 2, side / 2, 0, 7);
-    else if (row.state === "offline") pen.roundRect(x + 1, y + 1, side - 2, side - 2, Math.min(4, side / 4));
-    else pen.roundRect(x, y, side, side, Math.min(4, side / 4));
+    outline(pen, row.state, x, y, side);
     if (row.state === "offline") {
       pen.strokeStyle = colours.offline;
       pen.lineWidth = Math.min(2, side / 5);
