@@ -77,6 +77,8 @@ pub enum Heard {
     },
     /// Events that are no longer stored and were never handed over.
     Gap(Gap),
+    /// There is nothing more for now. A follower hears it now and then.
+    Pause,
 }
 
 /// Stored events, one after the other.
@@ -159,7 +161,7 @@ impl Connection {
                         break Ok(());
                     }
                 }
-                Ok(Some(Heard::Gap(_))) => {}
+                Ok(Some(Heard::Gap(_) | Heard::Pause)) => {}
                 Ok(None) => break Ok(()),
                 Err(err) => break Err(err),
             }
