@@ -77,6 +77,8 @@ pub enum Heard {
     },
     /// Events that are no longer stored and were never handed over.
     Gap(Gap),
+    /// There is nothing more for now. A follower hears it now and then.
+    Pause,
 }
 
 /// Stored events, one after the other.

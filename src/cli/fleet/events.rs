@@ -236,6 +236,7 @@ impl Showing {
                 heard = feed.next() => heard.map_err(with_hint)?,
                 () = stop.told() => None,
             };
+            let is_pause = heard == Some(Heard::Pause);
             let more = match heard {
                 Some(Heard::Event { sequence, stored }) => {
                     last = Some(sequence);
@@ -246,9 +247,11 @@ impl Showing {
                     self.gap(gap);
                     More::Yes
                 }
+                Some(Heard::Pause) => More::Yes,
                 None => More::Enough,
             };
-            let is_time = self.output.is_full() || taken >= BATCH || feed.is_drained();
+            let is_enough = self.output.is_full() || taken >= BATCH;
+            let is_time = is_pause || is_enough || feed.is_drained();
             if more == More::Enough || is_time {
                 if !self.output.is_empty() {
                     let written = tokio::select! {

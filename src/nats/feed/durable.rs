@@ -8,7 +8,7 @@
 //! The pulls are our own. The client's batches end by their own clock and then drop what had
 //! arrived, which would come back behind newer events.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull::{BatchConfig, Config};
@@ -43,8 +43,9 @@ const PULL: Duration = Duration::from_secs(30);
 /// How much later than promised the servers may tell that a pull is over.
 const LATE: Duration = Duration::from_secs(5);
 
-/// How many events are remembered as handed over. More than can be out or on their way.
-const REMEMBERED: usize = 4 * BATCH;
+/// How many events are remembered as confirmed. A server that crashes forgets the last
+/// confirmations, and sends their events again.
+const REMEMBERED: usize = 1 << 16;
 
 /// Stored events, read by a consumer that outlives us.
 pub struct Durable {
@@ -56,8 +57,8 @@ pub struct Durable {
     messages: Peekable<Subscriber>,
     pull: Option<Pull>,
     /// Handed over, and not confirmed.
-    out: Vec<Acker>,
-    /// Handed over lately, confirmed or not: what the servers may send again.
+    out: BTreeMap<u64, Acker>,
+    /// Confirmed lately: what the servers may send again all the same.
     known: BTreeSet<u64>,
     breaks: usize,
     trail: Trail,
@@ -100,7 +101,7 @@ impl Durable {
             inbox,
             messages: messages.map_err(|_| NatsError::Closed)?.peekable(),
             pull: None,
-            out: Vec::new(),
+            out: BTreeMap::new(),
             known: BTreeSet::new(),
             breaks: 0,
             trail,
@@ -143,6 +144,7 @@ impl Durable {
                     } else if !self.follow && was_empty {
                         return Ok(None);
                     }
+                    return Ok(Some(Heard::Pause));
                 }
                 Ok(None) => return Err(NatsError::Closed),
                 Err(_) => {
@@ -186,13 +188,16 @@ impl Durable {
         }
         self.breaks = 0;
         let (message, acker) = message.split();
-        self.out.push(acker);
-        if !self.known.insert(sequence) {
-            // Its reader has it already: only the acknowledgement was late or lost.
+        if self.known.contains(&sequence) {
+            // Its reader has it already: only the acknowledgement was lost.
+            let _ = acker.ack().await;
+            self.waiting.push_back(Heard::Pause);
             return Ok(());
         }
-        if self.known.len() > REMEMBERED {
-            self.known.pop_first();
+        if self.out.insert(sequence, acker).is_some() {
+            // Its reader is busy with it: the acknowledgement will come.
+            self.waiting.push_back(Heard::Pause);
+            return Ok(());
         }
         let gap = self.trail.step(&self.connection, sequence).await;
         self.waiting.extend(gap.map(Heard::Gap));
@@ -247,17 +252,23 @@ impl Durable {
     /// Acknowledges what is out. If the servers do not hear it they send it again, and it is known.
     pub(super) async fn confirm(&mut self) {
         let mut out = std::mem::take(&mut self.out);
-        let Some(last) = out.pop() else { return };
-        for acker in out {
+        self.known.extend(out.keys());
+        while self.known.len() > REMEMBERED {
+            self.known.pop_first();
+        }
+        let last = out.pop_last();
+        for acker in out.values() {
             let _ = acker.ack().await;
         }
         // One answer is enough: the servers take acknowledgements in order.
-        let _ = last.double_ack().await;
+        if let Some((_, last)) = last {
+            let _ = last.double_ack().await;
+        }
     }
 
     /// Gives back what was not confirmed, so that the next reader need not wait for it.
     pub(super) async fn close(mut self) {
-        let mut back = std::mem::take(&mut self.out);
+        let mut back: Vec<Acker> = std::mem::take(&mut self.out).into_values().collect();
         while let Some(Some(message)) = self.messages.next().now_or_never() {
             if message.status.is_none() {
                 let context = self.connection.jetstream().clone();

@@ -99,7 +99,7 @@ impl Ordered {
                         },
                     });
                 }
-                Ok(Step::Idle) if self.follow => {}
+                Ok(Step::Idle) if self.follow => return Ok(Some(Heard::Pause)),
                 // What was still to come has expired meanwhile.
                 Ok(Step::Idle) => return Ok(None),
                 Err(broken) => {
