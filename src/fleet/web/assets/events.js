@@ -1,11 +1,11 @@
 // Events as they happen, the newest first, with filters that live in the address. What is shown
-// stays: new events are put before it, and the oldest are taken away.
+// stays: new events are put before it, in rows taken from the end, so a busy fleet makes no new ones.
 
-import { brief, clock, count, framed, h, nodeLink, outcome, took } from "./dom.js";
+import { brief, clock, count, framed, h, nodeLink, plain, took } from "./dom.js";
 import { store, subscribe } from "./store.js";
 import { remember } from "./address.js";
 
-const SHOWN = 200;
+const SHOWN = 100;
 
 /** How many events at once are still worth a flash. */
 const FLASHED = 12;
@@ -31,14 +31,26 @@ export function events(main, params) {
     h("div.tablebar", {}, search, type, result, hold),
     h("section.card.tight", { "aria-label": "Events" }, list, nothing),
   );
+  /** Rows that are shown, the newest first. */
+  let rows = [];
   let newest = -1;
   let isHeld = false;
 
-  function line(event, isFresh) {
-    return h(isFresh ? "li.fresh" : "li", { "data-event": event.number },
-      h("span.soft.small", {}, clock(event.at)), outcome(event.outcome),
-      h("span.clip", {}, h("a", { href: nodeLink(event.node), title: event.node }, event.node)),
-      h("span", {}, brief(event.text)), h("span.soft.small", {}, took(event.millis)));
+  function row() {
+    const [at, result, node, text, time] = [h("span.soft.small"), h("span"), h("a"), h("span"), h("span.soft.small")];
+    return { made: h("li", {}, at, result, h("span.clip", {}, node), text, time), at, result, node, text, time };
+  }
+
+  function tell(one, event, isFresh) {
+    one.made.className = isFresh ? "fresh" : "";
+    one.made.dataset.event = event.number;
+    one.at.textContent = clock(event.at);
+    one.result.className = `outcome ${plain(event.outcome)}`;
+    one.result.textContent = event.outcome;
+    one.node.href = nodeLink(event.node);
+    one.node.title = one.node.textContent = event.node;
+    one.text.textContent = brief(event.text);
+    one.time.textContent = took(event.millis);
   }
 
   /** Adds what is new; with `isAnew` everything is put there again. */
@@ -52,9 +64,16 @@ export function events(main, params) {
     const seen = isAnew ? -1 : newest;
     const fresh = all.filter((event) => event.number > seen).slice(0, SHOWN);
     const flashes = !isAnew && fresh.length <= FLASHED;
-    if (isAnew) list.replaceChildren();
-    list.prepend(...fresh.map((event) => line(event, flashes)));
-    while (list.childElementCount > SHOWN) list.lastElementChild.remove();
+    const kept = isAnew ? 0 : Math.min(rows.length, SHOWN - fresh.length);
+    const spare = rows.splice(kept);
+    const added = fresh.map((event) => {
+      const one = spare.pop() ?? row();
+      tell(one, event, flashes);
+      return one;
+    });
+    for (const one of spare) one.made.remove();
+    rows = [...added, ...rows];
+    list.prepend(...added.map((one) => one.made));
     newest = store.events[0]?.number ?? -1;
     nothing.hidden = all.length > 0;
     const skipped = store.skipped ? `, ${store.skipped.toLocaleString("en")} more went by too fast` : "";
