@@ -49,7 +49,8 @@ function waves(one) {
 
 /** Returns all rollouts, the newest first. */
 export function newest() {
-  return [...store.rollouts.values()].sort((a, b) => (a.id < b.id ? 1 : -1));
+  const since = (one) => Date.parse(one.created);
+  return [...store.rollouts.values()].sort((a, b) => since(b) - since(a) || (a.id < b.id ? 1 : -1));
 }
 
 /** Returns a rollout as a link to it. */
