@@ -95,9 +95,11 @@ fn data(text: &str) -> Vec<Datum> {
 /// stand for one.
 fn label(text: &str) -> Option<(String, &str)> {
     let Some(mut quoted) = text.strip_prefix('\'') else {
-        let (label, rest) = text.split_once('=')?;
-        let is_word = !label.is_empty() && !label.contains(char::is_whitespace);
-        return is_word.then(|| (label.to_owned(), rest));
+        // Looks no further than the word it is in: there may be very many without a value.
+        let end = text.find(|c: char| c == '=' || c.is_whitespace())?;
+        let (label, rest) = text.split_at(end);
+        let rest = rest.strip_prefix('=').filter(|_| !label.is_empty())?;
+        return Some((label.to_owned(), rest));
     };
     let mut label = String::new();
     loop {
@@ -121,7 +123,7 @@ fn datum(label: String, fields: &str) -> Option<Datum> {
     let (value, unit) = match measured {
         "U" => (None, ""),
         // Some plugins write numbers in the language of their author.
-        _ => (Some(number.replace(',', ".").parse().ok()?), unit),
+        _ => (Some(finite(&number.replace(',', "."))?), unit),
     };
     let mut next = || fields.next().unwrap_or_default();
     Some(Datum {
@@ -130,9 +132,13 @@ fn datum(label: String, fields: &str) -> Option<Datum> {
         unit: unit.to_owned(),
         warn: next().to_owned(),
         critical: next().to_owned(),
-        min: next().parse().ok(),
-        max: next().parse().ok(),
+        min: finite(next()),
+        max: finite(next()),
     })
+}
+
+fn finite(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::text::quote;
+use super::text::{parse_time, quote};
 
 pub const REQUEST_ID: &str = "Ccm-Request-Id";
 pub const NOOP: &str = "Ccm-Noop";
@@ -78,7 +78,7 @@ impl Envelope {
         let deadline = match text(DEADLINE, MAX_TEXT)? {
             "" => None,
             time => {
-                let time = DateTime::parse_from_rfc3339(time)
+                let time = parse_time(time)
                     .map_err(|_| bad(DEADLINE, time, "expected an RFC 3339 time".into()))?;
                 Some(time.to_utc())
             }

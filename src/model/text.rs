@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, FixedOffset, SecondsFormat, TimeZone, Utc};
+use chrono::{DateTime, Datelike as _, FixedOffset, SecondsFormat, TimeZone, Utc};
 
 /// Quotes a text as Go's `%q` does.
 pub fn quote(text: &str) -> String {
@@ -208,9 +208,33 @@ where
     }
 }
 
+/// Why a text is no time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimeError {
+    #[error("invalid time {}: {cause}", quote(.text))]
+    Invalid {
+        text: String,
+        cause: chrono::ParseError,
+    },
+    #[error("invalid time {}: its year in UTC has more than four digits", quote(.0))]
+    Year(String),
+}
+
+/// Reads a time that [`go_time`] can print again, in any zone.
+pub fn parse_time(text: &str) -> Result<DateTime<FixedOffset>, TimeError> {
+    let time = DateTime::parse_from_rfc3339(text).map_err(|cause| TimeError::Invalid {
+        text: text.into(),
+        cause,
+    })?;
+    match (0..=9999).contains(&time.to_utc().year()) {
+        true => Ok(time),
+        false => Err(TimeError::Year(text.into())),
+    }
+}
+
 /// Serializes UTC times as [`go_time`] prints them.
 pub mod timestamp {
-    use super::{DateTime, Utc, go_time};
+    use super::{DateTime, Utc, go_time, parse_time};
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(time: &DateTime<Utc>, to: S) -> Result<S::Ok, S::Error> {
@@ -219,15 +243,14 @@ pub mod timestamp {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<DateTime<Utc>, D::Error> {
         let text = String::deserialize(from)?;
-        DateTime::parse_from_rfc3339(&text)
-            .map(|time| time.to_utc())
-            .map_err(serde::de::Error::custom)
+        let time = parse_time(&text).map_err(serde::de::Error::custom)?;
+        Ok(time.to_utc())
     }
 }
 
 /// Serializes a moment that may be absent.
 pub mod maybe_timestamp {
-    use super::{DateTime, Utc, go_time};
+    use super::{DateTime, Utc, go_time, parse_time};
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(
@@ -246,9 +269,8 @@ pub mod maybe_timestamp {
         let Some(text) = Option::<String>::deserialize(from)? else {
             return Ok(None);
         };
-        DateTime::parse_from_rfc3339(&text)
-            .map(|time| Some(time.to_utc()))
-            .map_err(serde::de::Error::custom)
+        let time = parse_time(&text).map_err(serde::de::Error::custom)?;
+        Ok(Some(time.to_utc()))
     }
 }
 
@@ -257,7 +279,7 @@ pub const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// Serializes a file's time with its zone; an absent one as Go's zero time.
 pub mod mtime {
-    use super::{DateTime, FixedOffset, ZERO_TIME, go_time};
+    use super::{DateTime, FixedOffset, ZERO_TIME, go_time, parse_time};
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(
@@ -277,9 +299,7 @@ pub mod mtime {
         if text == ZERO_TIME {
             return Ok(None);
         }
-        DateTime::parse_from_rfc3339(&text)
-            .map(Some)
-            .map_err(serde::de::Error::custom)
+        parse_time(&text).map(Some).map_err(serde::de::Error::custom)
     }
 }
 

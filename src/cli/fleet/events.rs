@@ -16,7 +16,7 @@ use crate::model::event::TransactionEvent;
 use crate::model::json as text;
 use crate::model::node::{NodeName, Token};
 use crate::model::run::RunSummary;
-use crate::model::text::{go_time, parse_duration};
+use crate::model::text::{go_time, parse_duration, parse_time};
 use crate::nats::feed::{Reading, Stored};
 use crate::nats::{Subject, Subjects};
 use crate::system::{Clock as _, SystemClock};
@@ -61,7 +61,7 @@ pub(in crate::cli) struct Args {
 /// Reads a time, or how long ago it was.
 fn when(text: &str) -> Result<DateTime<Utc>, String> {
     let now = SystemClock.now();
-    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+    if let Ok(time) = parse_time(text) {
         return match time > now {
             true => Err("that is in the future".into()),
             false => Ok(time.to_utc()),

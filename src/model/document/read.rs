@@ -173,6 +173,8 @@ impl Builder {
     fn put(&mut self, node: Node, anchor: usize) -> Result<(), DocumentError> {
         self.count(1, node.mark)?;
         if anchor != 0 {
+            // A copy each: anchors within anchors would multiply unseen.
+            self.count(node.size(), node.mark)?;
             self.anchors.insert(anchor, node.clone());
         }
         match self.open.last_mut() {
