@@ -52,8 +52,7 @@ fuzz_target!(|text: &str| {
         assert_eq!(parse_nodes(&list), Ok(nodes));
     }
     if let Ok(fact) = parse_fact(text) {
-        let printed = format!("{}{}{}", fact.fact, fact.operator.as_str(), fact.value);
-        assert_eq!(parse_fact(&printed), Ok(fact), "{printed:?}");
+        assert_eq!(parse_fact(&fact.to_string()), Ok(fact));
     }
     if let Ok(words) = split_words(text) {
         let quoted = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));

@@ -188,6 +188,16 @@ mod tests {
         assert!(perfdata("").is_empty());
     }
 
+    #[test]
+    fn what_is_measured_is_a_number_or_nothing() {
+        let huge = "9".repeat(400);
+        let output = format!("x | a={huge} b=1;;;nan;inf word word c=2;;;0;1e999");
+        let found = perfdata(&output);
+        assert_eq!(shown(&output), ["b=1", "c=2"]);
+        let bounds: Vec<_> = found.iter().map(|datum| (datum.min, datum.max)).collect();
+        assert_eq!(bounds, [(None, None), (Some(0.0), None)]);
+    }
+
     proptest! {
         #[test]
         fn any_output_is_read(output in "[ -~|='\n;]{0,200}") {

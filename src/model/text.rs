@@ -377,6 +377,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_time_that_could_not_be_read_again_is_refused() {
+        for text in ["2026-05-01T09:08:07.5+02:00", "9999-12-31T23:59:59Z"] {
+            let time = parse_time(text).unwrap();
+            assert_eq!(parse_time(&go_time(&time.to_utc())), Ok(time));
+        }
+        for text in ["9999-12-31T23:59:59-00:01", "0000-01-01T00:00:00+00:01", "soon"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn escapes_of_a_url_are_replaced_or_refused() {
         assert_eq!(unescape("a%20b/%C3%A9"), Some("a b/é".into()));
         for bad in ["%", "%2", "%zz", "%+1", "%ff", "%é"] {

@@ -283,12 +283,7 @@ fn described(selection: &Selection) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     words.extend(selection.nodes.iter().map(|it| format!("--node {it}")));
     words.extend(selection.groups.iter().map(|it| format!("--group {it}")));
-    words.extend(
-        selection
-            .facts
-            .iter()
-            .map(|it| format!("--fact {}{}{}", it.fact, it.operator.as_str(), it.value)),
-    );
+    words.extend(selection.facts.iter().map(|it| format!("--fact {it}")));
     words.extend(selection.select.iter().map(|it| format!("--select {it}")));
     words.extend(selection.sample.iter().map(|it| format!("--sample {it}")));
     words.extend(selection.limit.iter().map(|it| format!("--limit {it}")));
