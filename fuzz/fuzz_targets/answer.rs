@@ -34,6 +34,10 @@ fuzz_target!(|bytes: &[u8]| {
             },
         );
         assert!(!told.text.contains(char::is_control), "{:?}", told.text);
-        assert!(told.text.chars().count() <= 501, "{verb}: {}", told.text.len());
+        assert!(
+            told.text.chars().count() <= 501,
+            "{verb}: {}",
+            told.text.len()
+        );
     }
 });

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use ccm::model::resource::ArchiveKind;
-use ccm::system::unpack::{Limits, Rules, unpack};
 use ccm::system::UnpackError;
+use ccm::system::unpack::{Limits, Rules, unpack};
 use ccm_fuzz::room;
 use libfuzzer_sys::fuzz_target;
 
@@ -44,7 +44,11 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(files) => {
             for file in files {
                 let found = inside.join(&file).symlink_metadata();
-                assert!(found.is_ok_and(|found| found.is_file()), "{}", file.display());
+                assert!(
+                    found.is_ok_and(|found| found.is_file()),
+                    "{}",
+                    file.display()
+                );
             }
             check(&inside, &inside, rules);
         }
@@ -54,11 +58,16 @@ fuzz_target!(|bytes: &[u8]| {
     }
     assert_eq!(count(&outside), 0);
     assert_eq!(count(room.path()), 3);
-    assert_eq!(fs::read(&archive).expect("the archive is still there"), bytes);
+    assert_eq!(
+        fs::read(&archive).expect("the archive is still there"),
+        bytes
+    );
 });
 
 fn count(directory: &Path) -> usize {
-    fs::read_dir(directory).expect("a directory is read").count()
+    fs::read_dir(directory)
+        .expect("a directory is read")
+        .count()
 }
 
 /// Checks that everything below a directory is plain and leads nowhere else.

@@ -23,7 +23,10 @@ fuzz_target!(|text: &str| {
     fs::create_dir_all(&folder).expect("a directory is made");
     fs::write(folder.join("it.json"), text).expect("a file is written");
     let home = room.path().to_string_lossy().into_owned();
-    let env = BTreeMap::from([("XDG_CONFIG_HOME".into(), home.clone()), ("HOME".into(), home)]);
+    let env = BTreeMap::from([
+        ("XDG_CONFIG_HOME".into(), home.clone()),
+        ("HOME".into(), home),
+    ]);
     let given = Given {
         context: Some("it".into()),
         ..Given::default()

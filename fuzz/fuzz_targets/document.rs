@@ -22,5 +22,9 @@ fuzz_target!(|text: &str| {
 fn assert_same(value: &Value, text: &str) {
     let again = parse(text).unwrap_or_else(|err| panic!("{text:?}: {err}"));
     // Numbers that are none equal nothing, themselves included; their text does.
-    assert_eq!(format!("{value:?}"), format!("{:?}", again.to_value()), "{text:?}");
+    assert_eq!(
+        format!("{value:?}"),
+        format!("{:?}", again.to_value()),
+        "{text:?}"
+    );
 }

@@ -31,7 +31,10 @@ fuzz_target!(|bytes: &[u8]| {
     }
     if let Ok(envelope) = Envelope::open(|name| headers.get(name)) {
         let written = serde_json::to_string(&envelope.filter).expect("a filter can be written");
-        assert_eq!(serde_json::from_str(&written).ok(), Some(envelope.filter.clone()));
+        assert_eq!(
+            serde_json::from_str(&written).ok(),
+            Some(envelope.filter.clone())
+        );
         let facts = Facts::Known([("a", Value::from(2_i64))].into_iter().collect());
         let identity: NodeName = "node.example.net".parse().expect("a name");
         let about = About {

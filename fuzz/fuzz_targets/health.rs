@@ -41,7 +41,10 @@ fuzz_target!(|bytes: &[u8]| {
             let report = probes.probe(&check, &mut |_| {});
             for datum in report.perfdata {
                 let numbers = [datum.value, datum.min, datum.max];
-                assert!(numbers.into_iter().flatten().all(f64::is_finite), "{datum:?}");
+                assert!(
+                    numbers.into_iter().flatten().all(f64::is_finite),
+                    "{datum:?}"
+                );
             }
         }
     }
@@ -50,7 +53,9 @@ fuzz_target!(|bytes: &[u8]| {
 /// Returns rules that reach nothing: those that look at the machine are read and then skipped.
 fn rules(bytes: &[u8]) -> Option<HealthCheck> {
     // Expressions have a target of their own; here they could name anything.
-    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains("{{"))?;
+    let text = std::str::from_utf8(bytes)
+        .ok()
+        .filter(|text| !text.contains("{{"))?;
     let Value::Map(types) = parse(text).ok()?.to_value() else {
         return None;
     };
@@ -58,7 +63,10 @@ fn rules(bytes: &[u8]) -> Option<HealthCheck> {
         ("gossfile", _) => None,
         ("matching", things) => Some((key.clone(), things.clone())),
         (_, Value::Map(things)) => {
-            let things: Map = things.iter().map(|(id, thing)| (id.clone(), skipped(thing))).collect();
+            let things: Map = things
+                .iter()
+                .map(|(id, thing)| (id.clone(), skipped(thing)))
+                .collect();
             Some((key.clone(), things.into()))
         }
         (_, other) => Some((key.clone(), other.clone())),

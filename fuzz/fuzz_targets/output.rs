@@ -16,7 +16,14 @@ use ccm_fuzz::{Answering, halves, room};
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 
-const KEYS: [&str; 6] = ["Name", "File", "Version", "Architecture", "PackageType", "ErrorMessage"];
+const KEYS: [&str; 6] = [
+    "Name",
+    "File",
+    "Version",
+    "Architecture",
+    "PackageType",
+    "ErrorMessage",
+];
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((choice, bytes)) = bytes.split_first() else {
@@ -53,12 +60,18 @@ fuzz_target!(|bytes: &[u8]| {
     ] {
         for line in answer(command, asked, provider, host).lines() {
             let key = line.split_once('=').map(|(key, _)| key);
-            assert!(key.is_some_and(|key| KEYS.contains(&key)), "{command:?}: {line:?}");
+            assert!(
+                key.is_some_and(|key| KEYS.contains(&key)),
+                "{command:?}: {line:?}"
+            );
         }
     }
     let package = Properties::Package(Package::default());
     let service = Properties::Service(Service::default());
-    for (properties, ensure, provider) in [(package, "present", provider), (service, "running", "systemd")] {
+    for (properties, ensure, provider) in [
+        (package, "present", provider),
+        (service, "running", "systemd"),
+    ] {
         let mut resource = Resource::new("zsh", ensure, properties);
         resource.common.provider = provider.into();
         if resource.complete().is_ok()

@@ -50,7 +50,11 @@ fuzz_target!(|input: (Input, bool, u16, Option<u8>)| {
     let place = usize::from(place) % (content.len() + 1);
     match flip {
         None => content.truncate(place),
-        Some(bits) => content.iter_mut().skip(place).take(1).for_each(|byte| *byte ^= bits),
+        Some(bits) => content
+            .iter_mut()
+            .skip(place)
+            .take(1)
+            .for_each(|byte| *byte ^= bits),
     }
     fs::write(&target, content).expect("a file is damaged");
 

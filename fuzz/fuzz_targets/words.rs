@@ -33,7 +33,12 @@ fuzz_target!(|text: &str| {
     }
     if let Ok(name) = text.parse::<NodeName>() {
         let token = name.token();
-        assert!(token.as_str().parse::<Subject>().is_ok_and(|it| !it.is_wildcard()));
+        assert!(
+            token
+                .as_str()
+                .parse::<Subject>()
+                .is_ok_and(|it| !it.is_wildcard())
+        );
     }
     if let Ok(id) = text.parse::<EventId>() {
         assert_eq!(rebuilt(text), id, "an id is the one text of its bytes");
@@ -45,7 +50,11 @@ fuzz_target!(|text: &str| {
         assert_eq!(reference.to_string(), text);
     }
     if let Ok(amount) = text.parse::<Amount>() {
-        assert!([0, 1, 7, usize::MAX].into_iter().all(|whole| amount.of(whole) <= whole));
+        assert!(
+            [0, 1, 7, usize::MAX]
+                .into_iter()
+                .all(|whole| amount.of(whole) <= whole)
+        );
     }
     if let Ok(nodes) = parse_nodes(text) {
         let list: String = nodes.iter().map(|node| format!("{node}\n")).collect();
@@ -85,7 +94,9 @@ fn rebuilt(text: &str) -> EventId {
         assert_eq!(carry, 0, "{text} does not fit into 20 bytes");
     }
     let [seconds, payload @ ..] = words;
-    let payload = payload.iter().fold(0, |all, word| all << 32 | u128::from(*word));
+    let payload = payload
+        .iter()
+        .fold(0, |all, word| all << 32 | u128::from(*word));
     let time = DateTime::from_timestamp(1_400_000_000 + i64::from(seconds), 0);
     EventId::new(time.expect("a time"), payload)
 }

@@ -142,7 +142,11 @@ mod tests {
     #[test]
     fn a_float_is_the_same_after_being_written_and_read() {
         // Read with less care these are off by one bit.
-        for number in [31.245270191439438, 121.48791951161945, 100.78399658203125] {
+        for number in [
+            31.245270191439438_f64,
+            121.48791951161945,
+            100.78399658203125,
+        ] {
             let text = compact(&number).unwrap();
             let again: f64 = serde_json::from_str(&text).unwrap();
             assert_eq!(again.to_bits(), number.to_bits(), "{text}");

@@ -299,7 +299,9 @@ pub mod mtime {
         if text == ZERO_TIME {
             return Ok(None);
         }
-        parse_time(&text).map(Some).map_err(serde::de::Error::custom)
+        parse_time(&text)
+            .map(Some)
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -382,7 +384,11 @@ mod tests {
             let time = parse_time(text).unwrap();
             assert_eq!(parse_time(&go_time(&time.to_utc())), Ok(time));
         }
-        for text in ["9999-12-31T23:59:59-00:01", "0000-01-01T00:00:00+00:01", "soon"] {
+        for text in [
+            "9999-12-31T23:59:59-00:01",
+            "0000-01-01T00:00:00+00:01",
+            "soon",
+        ] {
             assert!(parse_time(text).is_err(), "{text}");
         }
     }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use read::{is_json, parse, parse_message};
-pub use scalar::reads_as_text;
+pub use scalar::{float_text, reads_as_text};
 pub use typed::{field_names, from_entries, nearest, unknown_name};
 
 use super::value::{Map, Value};
@@ -282,11 +282,27 @@ mod tests {
 
     #[test]
     fn a_tag_is_still_meant_when_a_document_is_on_one_line() {
-        for text in ["!!str 5", "!!int \"5\"", "!!float 5", "!!str null", "[!!float 5, 0x10, ~]"] {
+        for text in [
+            "!!str 5",
+            "!!int \"5\"",
+            "!!float 5",
+            "!!str null",
+            "[!!float 5, 0x10, ~]",
+        ] {
             let document = parse(text).unwrap();
             let again = parse(&document.to_flow()).unwrap();
             assert_eq!(again.to_value(), document.to_value(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_of_json_stays_what_it_is() {
+        let value = parse(r#"[5, 5.0, 1e21, 123456789012345678901, -0.5]"#)
+            .unwrap()
+            .to_value();
+        let floats = [5.0, 1e21, 123_456_789_012_345_678_901.0, -0.5].map(Value::from);
+        let all = [Value::from(5_i64)].into_iter().chain(floats);
+        assert_eq!(value, all.collect::<Value>());
     }
 
     #[test]
