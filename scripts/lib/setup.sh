@@ -26,6 +26,12 @@ need_compiler() {
     command -v cc >/dev/null || need_packages build-essential
 }
 
+# The fuzzer's own library is C++; what it starts from is made with Python.
+need_fuzzer() {
+    command -v c++ >/dev/null || need_packages g++
+    command -v python3 >/dev/null || need_packages python3
+}
+
 # Format and lint come with Debian's or rustup's toolchain, but not always.
 need_rust_tools() {
     for tool in fmt clippy; do

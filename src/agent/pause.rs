@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::model::document::parse_message;
 use crate::model::json;
 use crate::model::node::Pause;
-use crate::model::text::parse_duration;
+use crate::model::text::{parse_duration, parse_time};
 use crate::system::Clock;
 use crate::system::files::{self, Durability, FileError};
 
@@ -117,7 +117,7 @@ impl PauseBook {
         let until = match (asked.until.as_str(), asked.lasting.as_str()) {
             ("", "") => None,
             (until, "") => Some(
-                chrono::DateTime::parse_from_rfc3339(until)
+                parse_time(until)
                     .map_err(|_| format!("until must be an RFC 3339 time, got {until:?}"))?
                     .to_utc(),
             ),

@@ -35,6 +35,13 @@ mod virtualization;
 
 pub use places::Places;
 
+/// Returns the facts about the network that one datagram of the kernel's amounts to. Only the
+/// fuzzer has datagrams: everybody else asks the kernel.
+#[cfg(fuzzing)]
+pub fn network_of(datagram: &[u8]) -> Value {
+    network::of_datagram(datagram)
+}
+
 /// How long a source that may never answer is waited for.
 const LIMIT: Duration = Duration::from_secs(2);
 

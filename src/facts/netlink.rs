@@ -62,24 +62,48 @@ pub(super) fn links() -> Result<Vec<Link>, Errno> {
         None,
     )?;
     set_socket_timeout(&socket, Timeout::Recv, Some(LIMIT))?;
-    let mut links: Vec<Link> = Vec::new();
-    dump(&socket, GET_LINK, &mut |kind, body| {
-        if kind == NEW_LINK {
-            links.extend(link(body));
-        }
-    })?;
-    let mut addresses: HashMap<u32, Vec<(IpAddr, u8)>> = HashMap::new();
-    dump(&socket, GET_ADDRESS, &mut |kind, body| {
-        if kind == NEW_ADDRESS
-            && let Some((index, address)) = address(body)
-        {
-            addresses.entry(index).or_default().push(address);
-        }
-    })?;
-    for link in &mut links {
-        link.addresses = addresses.remove(&link.index).unwrap_or_default();
+    let mut told = Told::default();
+    for question in [GET_LINK, GET_ADDRESS] {
+        dump(&socket, question, &mut |kind, body| told.take(kind, body))?;
     }
-    Ok(links)
+    Ok(told.into_links())
+}
+
+/// Returns the interfaces that one datagram tells of.
+#[cfg(fuzzing)]
+pub(super) fn links_of(datagram: &[u8]) -> Vec<Link> {
+    let mut told = Told::default();
+    let _ = read(datagram, &mut |kind, body| told.take(kind, body));
+    told.into_links()
+}
+
+/// What the kernel has told so far.
+#[derive(Default)]
+struct Told {
+    links: Vec<Link>,
+    /// By the number of their interface.
+    addresses: HashMap<u32, Vec<(IpAddr, u8)>>,
+}
+
+impl Told {
+    fn take(&mut self, kind: u16, body: &[u8]) {
+        match kind {
+            NEW_LINK => self.links.extend(link(body)),
+            NEW_ADDRESS => {
+                if let Some((index, address)) = address(body) {
+                    self.addresses.entry(index).or_default().push(address);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn into_links(mut self) -> Vec<Link> {
+        for link in &mut self.links {
+            link.addresses = self.addresses.remove(&link.index).unwrap_or_default();
+        }
+        self.links
+    }
 }
 
 /// Asks for everything of a sort, and hands over the kind and body of each message.

@@ -35,6 +35,12 @@ pub(super) fn gather() -> (Value, Option<FactError>) {
     }
 }
 
+/// Returns the section that one datagram of the kernel's amounts to.
+#[cfg(fuzzing)]
+pub(super) fn of_datagram(datagram: &[u8]) -> Value {
+    describe(&netlink::links_of(datagram), None, None)
+}
+
 /// Returns the address this node would speak to another from. Connecting such a socket chooses a
 /// route and sends nothing.
 fn speaks_from(any: &str, other: &str) -> Option<IpAddr> {

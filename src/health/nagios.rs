@@ -95,9 +95,11 @@ fn data(text: &str) -> Vec<Datum> {
 /// stand for one.
 fn label(text: &str) -> Option<(String, &str)> {
     let Some(mut quoted) = text.strip_prefix('\'') else {
-        let (label, rest) = text.split_once('=')?;
-        let is_word = !label.is_empty() && !label.contains(char::is_whitespace);
-        return is_word.then(|| (label.to_owned(), rest));
+        // Looks no further than the word it is in: there may be very many without a value.
+        let end = text.find(|c: char| c == '=' || c.is_whitespace())?;
+        let (label, rest) = text.split_at(end);
+        let rest = rest.strip_prefix('=').filter(|_| !label.is_empty())?;
+        return Some((label.to_owned(), rest));
     };
     let mut label = String::new();
     loop {
@@ -121,7 +123,7 @@ fn datum(label: String, fields: &str) -> Option<Datum> {
     let (value, unit) = match measured {
         "U" => (None, ""),
         // Some plugins write numbers in the language of their author.
-        _ => (Some(number.replace(',', ".").parse().ok()?), unit),
+        _ => (Some(finite(&number.replace(',', "."))?), unit),
     };
     let mut next = || fields.next().unwrap_or_default();
     Some(Datum {
@@ -130,9 +132,13 @@ fn datum(label: String, fields: &str) -> Option<Datum> {
         unit: unit.to_owned(),
         warn: next().to_owned(),
         critical: next().to_owned(),
-        min: next().parse().ok(),
-        max: next().parse().ok(),
+        min: finite(next()),
+        max: finite(next()),
     })
+}
+
+fn finite(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 #[cfg(test)]
@@ -180,6 +186,16 @@ mod tests {
         assert_eq!(shown("x | junk a=1 =5 b=x 'open=1 c=2"), ["a=1", "c=2"]);
         assert!(perfdata("no data").is_empty());
         assert!(perfdata("").is_empty());
+    }
+
+    #[test]
+    fn what_is_measured_is_a_number_or_nothing() {
+        let huge = "9".repeat(400);
+        let output = format!("x | a={huge} b=1;;;nan;inf word word c=2;;;0;1e999");
+        let found = perfdata(&output);
+        assert_eq!(shown(&output), ["b=1", "c=2"]);
+        let bounds: Vec<_> = found.iter().map(|datum| (datum.min, datum.max)).collect();
+        assert_eq!(bounds, [(None, None), (Some(0.0), None)]);
     }
 
     proptest! {

@@ -3,10 +3,12 @@
 //! Headers come as a lookup by name, so that nothing here knows the client library. Whether a
 //! filter matches is decided by `template::filter`, which can evaluate it.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::text::quote;
+use super::text::{parse_time, quote};
 
 pub const REQUEST_ID: &str = "Ccm-Request-Id";
 pub const NOOP: &str = "Ccm-Noop";
@@ -78,7 +80,7 @@ impl Envelope {
         let deadline = match text(DEADLINE, MAX_TEXT)? {
             "" => None,
             time => {
-                let time = DateTime::parse_from_rfc3339(time)
+                let time = parse_time(time)
                     .map_err(|_| bad(DEADLINE, time, "expected an RFC 3339 time".into()))?;
                 Some(time.to_utc())
             }
@@ -134,6 +136,27 @@ pub struct FactFilter {
     pub fact: String,
     pub operator: Operator,
     pub value: String,
+}
+
+/// Prints as people write it, so that it reads back as the same.
+impl fmt::Display for FactFilter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            fact,
+            operator,
+            value,
+        } = self;
+        // What stands next to a sign must not look like a part of it.
+        let is_odd = fact.ends_with('!') || value.starts_with(['=', '~', '<', '>', '/']);
+        match operator {
+            Operator::Matches if is_odd || value.is_empty() || value.trim() != value => {
+                write!(out, "{fact} =~ /{value}/")
+            }
+            Operator::Equal if is_odd => write!(out, "{fact} == {value}"),
+            _ if is_odd => write!(out, "{fact} {} {value}", operator.as_str()),
+            _ => write!(out, "{fact}{}{value}", operator.as_str()),
+        }
+    }
 }
 
 /// How a fact is compared.

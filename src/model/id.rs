@@ -99,6 +99,8 @@ pub struct BadEventId(String);
 
 const KSUID_EPOCH: i64 = 1_400_000_000;
 const KSUID_LENGTH: usize = 27;
+/// The greatest text whose number fits into 20 bytes. Digits sort as their values do.
+const KSUID_MAX: &str = "aWgEPTl1tmebfsQzFP4bxwgy80V";
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 impl EventId {
@@ -135,10 +137,10 @@ impl FromStr for EventId {
     type Err = BadEventId;
 
     fn from_str(text: &str) -> Result<Self, BadEventId> {
-        if text.len() == KSUID_LENGTH && text.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            Ok(Self(text.into()))
-        } else {
-            Err(BadEventId(text.into()))
+        let is_digits = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        match text.len() == KSUID_LENGTH && is_digits && text <= KSUID_MAX {
+            true => Ok(Self(text.into())),
+            false => Err(BadEventId(text.into())),
         }
     }
 }
@@ -188,6 +190,16 @@ mod tests {
     fn a_text_that_is_no_ksuid_is_refused() {
         let error = "not-an-id".parse::<EventId>().unwrap_err();
         assert!(error.to_string().starts_with("invalid event ID: "));
+    }
+
+    #[test]
+    fn a_text_beyond_twenty_bytes_is_no_ksuid() {
+        let last = DateTime::from_timestamp(KSUID_EPOCH + i64::from(u32::MAX), 0).unwrap();
+        let greatest = EventId::new(last, u128::MAX);
+        assert_eq!(KSUID_MAX.parse(), Ok(greatest));
+        for text in ["aWgEPTl1tmebfsQzFP4bxwgy80W", &"z".repeat(KSUID_LENGTH)] {
+            assert!(text.parse::<EventId>().is_err(), "{text}");
+        }
     }
 
     #[test]

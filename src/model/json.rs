@@ -140,6 +140,20 @@ mod tests {
     }
 
     #[test]
+    fn a_float_is_the_same_after_being_written_and_read() {
+        // Read with less care these are off by one bit.
+        for number in [
+            31.245270191439438_f64,
+            121.48791951161945,
+            100.78399658203125,
+        ] {
+            let text = compact(&number).unwrap();
+            let again: f64 = serde_json::from_str(&text).unwrap();
+            assert_eq!(again.to_bits(), number.to_bits(), "{text}");
+        }
+    }
+
+    #[test]
     fn empty_lists_and_maps_stay_on_one_line_when_indented() {
         let doc = serde_json::json!({"a": [], "b": {}});
         assert_eq!(pretty(&doc).unwrap(), "{\n  \"a\": [],\n  \"b\": {}\n}");

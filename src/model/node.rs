@@ -9,10 +9,10 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::Value;
 use super::event::TransactionEvent;
 use super::run::{CurrentRun, RunSummary};
 use super::text::{maybe_timestamp, quote, timestamp};
+use super::{Value, json};
 
 pub const NODE_STATUS: &str = "io.choria.ccm.v1.node.status";
 pub const ASSIGNMENT: &str = "io.choria.ccm.v1.node.assignment";
@@ -259,7 +259,8 @@ pub struct AssignmentSignature {
 
 impl Assignment {
     /// Returns what a signature for one node is made over: everything that decides what the node
-    /// becomes. A list has one form, maps are sorted, so nothing else reads the same.
+    /// becomes. A list has one form, maps are sorted, so nothing else reads the same. Numbers are
+    /// written as the wire has them: what left as 5.0 arrives as 5.
     pub fn signable(&self, node: &NodeName) -> Result<Vec<u8>, serde_json::Error> {
         let version = "ccm.assignment.v1";
         let parts = (
@@ -270,7 +271,7 @@ impl Assignment {
             &self.data,
             self.noop,
         );
-        serde_json::to_vec(&parts)
+        json::compact(&parts).map(String::into_bytes)
     }
 }
 
@@ -388,14 +389,17 @@ mod tests {
             protocol: ASSIGNMENT.into(),
             generation: 4,
             manifests: vec![BundleRef { name, digest }],
-            data: Value::Null,
+            data: [("whole", 5.0), ("part", 31.245270191439438)]
+                .map(|(name, number)| (name, Value::from(number)))
+                .into_iter()
+                .collect(),
             noop: false,
             rollout: None,
             assigned: DateTime::UNIX_EPOCH,
             signature: None,
         };
         let signable = assignment.signable(&node).unwrap();
-        let stored = serde_json::to_string(&assignment).unwrap();
+        let stored = json::compact(&assignment).unwrap();
         let read: Assignment = serde_json::from_str(&stored).unwrap();
         assert_eq!(read.signable(&node).unwrap(), signable);
         let changes: [fn(&mut Assignment); 5] = [

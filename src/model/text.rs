@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, FixedOffset, SecondsFormat, TimeZone, Utc};
+use chrono::{DateTime, Datelike as _, FixedOffset, SecondsFormat, TimeZone, Utc};
 
 /// Quotes a text as Go's `%q` does.
 pub fn quote(text: &str) -> String {
@@ -208,9 +208,33 @@ where
     }
 }
 
+/// Why a text is no time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimeError {
+    #[error("invalid time {}: {cause}", quote(.text))]
+    Invalid {
+        text: String,
+        cause: chrono::ParseError,
+    },
+    #[error("invalid time {}: its year in UTC has more than four digits", quote(.0))]
+    Year(String),
+}
+
+/// Reads a time that [`go_time`] can print again, in any zone.
+pub fn parse_time(text: &str) -> Result<DateTime<FixedOffset>, TimeError> {
+    let time = DateTime::parse_from_rfc3339(text).map_err(|cause| TimeError::Invalid {
+        text: text.into(),
+        cause,
+    })?;
+    match (0..=9999).contains(&time.to_utc().year()) {
+        true => Ok(time),
+        false => Err(TimeError::Year(text.into())),
+    }
+}
+
 /// Serializes UTC times as [`go_time`] prints them.
 pub mod timestamp {
-    use super::{DateTime, Utc, go_time};
+    use super::{DateTime, Utc, go_time, parse_time};
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(time: &DateTime<Utc>, to: S) -> Result<S::Ok, S::Error> {
@@ -219,15 +243,14 @@ pub mod timestamp {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<DateTime<Utc>, D::Error> {
         let text = String::deserialize(from)?;
-        DateTime::parse_from_rfc3339(&text)
-            .map(|time| time.to_utc())
-            .map_err(serde::de::Error::custom)
+        let time = parse_time(&text).map_err(serde::de::Error::custom)?;
+        Ok(time.to_utc())
     }
 }
 
 /// Serializes a moment that may be absent.
 pub mod maybe_timestamp {
-    use super::{DateTime, Utc, go_time};
+    use super::{DateTime, Utc, go_time, parse_time};
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(
@@ -246,9 +269,8 @@ pub mod maybe_timestamp {
         let Some(text) = Option::<String>::deserialize(from)? else {
             return Ok(None);
         };
-        DateTime::parse_from_rfc3339(&text)
-            .map(|time| Some(time.to_utc()))
-            .map_err(serde::de::Error::custom)
+        let time = parse_time(&text).map_err(serde::de::Error::custom)?;
+        Ok(Some(time.to_utc()))
     }
 }
 
@@ -257,7 +279,7 @@ pub const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// Serializes a file's time with its zone; an absent one as Go's zero time.
 pub mod mtime {
-    use super::{DateTime, FixedOffset, ZERO_TIME, go_time};
+    use super::{DateTime, FixedOffset, ZERO_TIME, go_time, parse_time};
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(
@@ -277,7 +299,7 @@ pub mod mtime {
         if text == ZERO_TIME {
             return Ok(None);
         }
-        DateTime::parse_from_rfc3339(&text)
+        parse_time(&text)
             .map(Some)
             .map_err(serde::de::Error::custom)
     }
@@ -355,6 +377,21 @@ pub fn split_words(line: &str) -> Result<Vec<String>, SplitError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_that_could_not_be_read_again_is_refused() {
+        for text in ["2026-05-01T09:08:07.5+02:00", "9999-12-31T23:59:59Z"] {
+            let time = parse_time(text).unwrap();
+            assert_eq!(parse_time(&go_time(&time.to_utc())), Ok(time));
+        }
+        for text in [
+            "9999-12-31T23:59:59-00:01",
+            "0000-01-01T00:00:00+00:01",
+            "soon",
+        ] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn escapes_of_a_url_are_replaced_or_refused() {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::document::reads_as_text;
+use super::document::{float_text, reads_as_text};
 
 /// Returns a document as YAML, keys in the order they have, with a final newline.
 pub fn print(document: &Value) -> String {
@@ -86,7 +86,10 @@ fn scalar(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        Value::Number(number) => out.push_str(&number.to_string()),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => out.push_str(&float_text(float)),
+            None => out.push_str(&number.to_string()),
+        },
         Value::String(content) => text(content, indent, true, out),
         Value::Array(_) => out.push_str("[]"),
         Value::Object(_) => out.push_str("{}"),

@@ -19,6 +19,7 @@ use crate::model::envelope::{
 use crate::model::node::{Assignment, AssignmentSignature, NodeName};
 use crate::model::secret::Secret;
 use crate::model::signature::{BUNDLE_SIGNATURE, BundleSignature};
+use crate::model::text::parse_time;
 use crate::system::{Clock as _, Digest, SystemClock, random};
 
 /// What every signed request begins with; another layout gets another version.
@@ -223,8 +224,7 @@ impl<'h> Claim<'h> {
             Some(text) => Ok(text),
         };
         given(REQUEST_ID)?;
-        let time = DateTime::parse_from_rfc3339(given(TIMESTAMP)?)
-            .map_err(|_| Forged::Unreadable(TIMESTAMP))?;
+        let time = parse_time(given(TIMESTAMP)?).map_err(|_| Forged::Unreadable(TIMESTAMP))?;
         Ok(Self {
             signer: given(SIGNER)?,
             time: time.to_utc(),

@@ -26,7 +26,7 @@ use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use crate::model::json as text;
 use crate::model::node::{NodeName, Token};
-use crate::model::text::parse_duration;
+use crate::model::text::{parse_duration, parse_time};
 use crate::nats::feed::{BATCH, Begin, Feed, Gap, Heard, Stored};
 use crate::nats::{Connection, Subjects};
 use crate::system::{Clock as _, SystemClock};
@@ -109,7 +109,7 @@ impl Args {
 /// Reads a time, or how long ago it was.
 fn when(text: &str) -> Result<DateTime<Utc>, String> {
     let now = SystemClock.now();
-    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+    if let Ok(time) = parse_time(text) {
         return match time > now {
             true => Err("that is in the future".into()),
             false => Ok(time.to_utc()),

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use read::{is_json, parse, parse_message};
-pub use scalar::reads_as_text;
+pub use scalar::{float_text, reads_as_text};
 pub use typed::{field_names, from_entries, nearest, unknown_name};
 
 use super::value::{Map, Value};
@@ -197,11 +197,16 @@ impl Node {
 
     fn write_flow(&self, out: &mut String) {
         match &self.kind {
-            NodeKind::Scalar { .. } if self.is_null() => out.push_str("null"),
-            NodeKind::Scalar { text, .. } if self.is_quoted() || reads_as_text(text) => {
-                out.push_str(&serde_json::Value::from(&**text).to_string());
-            }
-            NodeKind::Scalar { text, .. } => out.push_str(text),
+            NodeKind::Scalar { text, .. } => match self.scalar_value() {
+                Value::Null => out.push_str("null"),
+                Value::Str(text) => out.push_str(&serde_json::Value::from(&*text).to_string()),
+                // A whole number that its tag made another one needs the tag to stay it.
+                Value::Float(_) if matches!(scalar::plain_value(text), Value::Int(_)) => {
+                    out.push_str("!!float ");
+                    out.push_str(text);
+                }
+                _ => out.push_str(text),
+            },
             NodeKind::List(items) => {
                 out.push('[');
                 for (index, item) in items.iter().enumerate() {
@@ -273,6 +278,39 @@ mod tests {
             "{flow}"
         );
         assert_eq!(parse(&flow).unwrap().to_value(), node.to_value());
+    }
+
+    #[test]
+    fn a_tag_is_still_meant_when_a_document_is_on_one_line() {
+        for text in [
+            "!!str 5",
+            "!!int \"5\"",
+            "!!float 5",
+            "!!str null",
+            "[!!float 5, 0x10, ~]",
+        ] {
+            let document = parse(text).unwrap();
+            let again = parse(&document.to_flow()).unwrap();
+            assert_eq!(again.to_value(), document.to_value(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_json_stays_what_it_is() {
+        let value = parse(r#"[5, 5.0, 1e21, 123456789012345678901, -0.5]"#)
+            .unwrap()
+            .to_value();
+        let floats = [5.0, 1e21, 123_456_789_012_345_678_901.0, -0.5].map(Value::from);
+        let all = [Value::from(5_i64)].into_iter().chain(floats);
+        assert_eq!(value, all.collect::<Value>());
+    }
+
+    #[test]
+    fn anchors_within_anchors_do_not_multiply_unseen() {
+        let opened: String = (0..100).map(|level| format!("&a{level} [")).collect();
+        let text = format!("{opened}{}{}", "1,".repeat(50_000), "]".repeat(100));
+        let error = parse(&format!("x: {text}")).unwrap_err();
+        assert!(error.message.contains("more than 2000000 nodes"), "{error}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::{DocumentError, Mark, Node, NodeKind};
+use super::{DocumentError, Mark, Node, NodeKind, float_text};
 
 /// How deep a document may nest, how many aliases may multiply: more is an attack, not a manifest.
 const MAX_DEPTH: usize = 128;
@@ -173,6 +173,8 @@ impl Builder {
     fn put(&mut self, node: Node, anchor: usize) -> Result<(), DocumentError> {
         self.count(1, node.mark)?;
         if anchor != 0 {
+            // A copy each: anchors within anchors would multiply unseen.
+            self.count(node.size(), node.mark)?;
             self.anchors.insert(anchor, node.clone());
         }
         match self.open.last_mut() {
@@ -293,7 +295,7 @@ impl<'de> Deserialize<'de> for Node {
             }
 
             fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-                scalar(value.to_string(), true)
+                scalar(float_text(value), true)
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Node, E> {

@@ -73,6 +73,16 @@ fn fraction(text: &str) -> Option<Value> {
     clean.parse().ok().map(Value::Float)
 }
 
+/// Returns the plain scalar that stands for a number with a fraction: without a dot it would be
+/// text, or a whole number.
+pub fn float_text(value: f64) -> String {
+    let text = format!("{value:?}");
+    match text.split_once('e') {
+        Some((digits, exponent)) if !digits.contains('.') => format!("{digits}.0e{exponent}"),
+        _ => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +121,20 @@ mod tests {
             "089",
         ] {
             assert!(reads_as_text(text), "{text}");
+        }
+    }
+    #[test]
+    fn a_float_stays_one_as_a_plain_scalar() {
+        for (value, text) in [
+            (5.0, "5.0"),
+            (-0.0, "-0.0"),
+            (0.1, "0.1"),
+            (1e21, "1.0e21"),
+            (1.5e-9, "1.5e-9"),
+            (f64::MAX, "1.7976931348623157e308"),
+        ] {
+            assert_eq!(float_text(value), text);
+            assert_eq!(plain_value(text), Value::Float(value));
         }
     }
 }

@@ -42,6 +42,10 @@ pub(super) fn parse(url: &str) -> Result<(Server, Option<Credentials>), ContextE
         Some((userinfo, host)) => (Some(userinfo), host),
         None => (None, authority),
     };
+    // The client's parser would pass over these, and go elsewhere than we say.
+    if host.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        return Err(bad("expected a host and a port"));
+    }
     let server = format!("{scheme}://{host}");
     server
         .parse::<async_nats::ServerAddr>()
@@ -111,6 +115,10 @@ mod tests {
             (
                 "nats://ann:pw@h:port",
                 "invalid server \"nats://REDACTED@h:port\": expected a host and a port",
+            ),
+            (
+                "h\u{1}\0:4222",
+                "invalid server \"nats://h\\x01\\x00:4222\": expected a host and a port",
             ),
             (
                 "ann:%zz@h",

@@ -342,3 +342,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_condition_prints_as_it_can_be_read_again() {
+    for (text, printed) in [
+        ("os.name=debian", "os.name=debian"),
+        ("os.name =~ /^deb/", "os.name=~^deb"),
+        ("a >= 2", "a>=2"),
+        ("a==/x/", "a == /x/"),
+        ("a=~//x//", "a =~ //x//"),
+        ("a< =5", "a < =5"),
+        ("a==~b", "a == ~b"),
+        ("a! =b", "a! == b"),
+        ("a=~/ x /", "a =~ / x /"),
+    ] {
+        let fact = parse_fact(text).unwrap();
+        assert_eq!(fact.to_string(), printed);
+        assert_eq!(parse_fact(printed), Ok(fact), "{printed}");
+    }
+}

@@ -23,7 +23,7 @@ use crate::fleet::selection::Selection;
 use crate::model::amount::{Amount, Percent};
 use crate::model::node::{BundleRef, NodeName};
 use crate::model::rollout::{Budget, Plan, ROLLOUT, Rollout, Settings, State};
-use crate::model::text::parse_wait;
+use crate::model::text::{parse_time, parse_wait};
 use crate::model::{Value, json};
 use crate::system::{Clock as _, SystemClock, random};
 
@@ -138,7 +138,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 fn deadline(text: &str) -> Result<DateTime<Utc>, String> {
-    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+    if let Ok(time) = parse_time(text) {
         return Ok(time.to_utc());
     }
     let span = wait(text).map_err(|_| "expected a time such as 2027-01-15T08:00:00Z, or 2h")?;
@@ -283,12 +283,7 @@ fn described(selection: &Selection) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     words.extend(selection.nodes.iter().map(|it| format!("--node {it}")));
     words.extend(selection.groups.iter().map(|it| format!("--group {it}")));
-    words.extend(
-        selection
-            .facts
-            .iter()
-            .map(|it| format!("--fact {}{}{}", it.fact, it.operator.as_str(), it.value)),
-    );
+    words.extend(selection.facts.iter().map(|it| format!("--fact {it}")));
     words.extend(selection.select.iter().map(|it| format!("--select {it}")));
     words.extend(selection.sample.iter().map(|it| format!("--sample {it}")));
     words.extend(selection.limit.iter().map(|it| format!("--limit {it}")));

@@ -1,0 +1,36 @@
+//! Any text as the agent's file and as a policy: what a policy allows when all is known, it has
+//! not denied before.
+
+#![no_main]
+
+use ccm::agent::config::Config;
+use ccm::model::TypeName;
+use ccm::model::document::parse;
+use ccm::model::policy::{Asked, Policy};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Ok(config) = Config::parse(text) {
+        assert!(config.splay_offset() <= config.interval);
+        let _ = config.server_list();
+    }
+    let Ok(policy) = parse(text).and_then(|node| Policy::read(&node)) else {
+        return;
+    };
+    for (verb, name) in [("ensure", "/srv/app/a"), ("apply", "zsh"), ("ping", text)] {
+        let so_far = Asked {
+            verb,
+            noop: verb == "apply",
+            ..Asked::default()
+        };
+        let known = Asked {
+            type_name: Some(TypeName::File),
+            name: Some(name),
+            provider: Some("posix"),
+            ..so_far
+        };
+        if policy.decide(&known).is_allowed() {
+            assert!(policy.decide_so_far(&so_far).is_allowed());
+        }
+    }
+});

@@ -1,0 +1,58 @@
+//! Any headers around any body: a filter that is accepted is written as it was meant, nothing
+//! unsigned is believed, and everything that was signed is.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use ccm::model::Value;
+use ccm::model::envelope::Envelope;
+use ccm::model::label::Labels;
+use ccm::model::node::NodeName;
+use ccm::nats::Headers;
+use ccm::nats::trust::{Claim, PublicKey, Signer};
+use ccm::template::env::Facts;
+use ccm::template::filter::{About, matches};
+use ccm_fuzz::halves;
+use libfuzzer_sys::fuzz_target;
+
+const SUBJECT: &str = "ccm.v1.default.all.ensure";
+
+static SIGNER: LazyLock<Signer> = LazyLock::new(Signer::generate);
+
+fuzz_target!(|bytes: &[u8]| {
+    let (head, body) = halves(bytes);
+    let Ok(head) = std::str::from_utf8(head) else {
+        return;
+    };
+    let mut headers = Headers::new();
+    for (name, value) in head.lines().filter_map(|line| line.split_once(':')) {
+        let _ = headers.set(name, value.trim());
+    }
+    if let Ok(envelope) = Envelope::open(|name| headers.get(name)) {
+        let written = serde_json::to_string(&envelope.filter).expect("a filter can be written");
+        assert_eq!(
+            serde_json::from_str(&written).ok(),
+            Some(envelope.filter.clone())
+        );
+        let facts = Facts::Known([("a", Value::from(2_i64))].into_iter().collect());
+        let identity: NodeName = "node.example.net".parse().expect("a name");
+        let about = About {
+            identity: &identity,
+            groups: &[],
+            facts: &facts,
+            labels: Labels::none(),
+        };
+        let _ = matches(&envelope.filter, &about);
+    }
+    let key = PublicKey::parse(&SIGNER.public_key()).expect("a key");
+    if let Ok(claim) = Claim::read(&headers) {
+        assert!(claim.check(&key, SUBJECT, body).is_err());
+    }
+    let subject = SUBJECT.parse().expect("a subject");
+    if SIGNER.sign(&subject, &mut headers, body).is_ok()
+        && let Ok(claim) = Claim::read(&headers)
+    {
+        assert!(claim.check(&key, SUBJECT, body).is_ok());
+    }
+});

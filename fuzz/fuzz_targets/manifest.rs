@@ -1,0 +1,34 @@
+//! Any text as a manifest: what is wrong with it is somewhere in it, and what is read can be
+//! checked and printed.
+
+#![no_main]
+
+use ccm::hiera::Layers;
+use ccm::manifest::{Input, deep_check, load};
+use ccm::template::Env;
+use ccm::template::expr::Cache;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let input = Input {
+        text,
+        source: "manifest.yaml",
+        layers: Layers::default(),
+    };
+    let problems = match load(input, &mut Env::default(), &Cache::default()) {
+        Ok(manifest) => {
+            assert_eq!(manifest.resources.len(), manifest.marks.len());
+            let _ = manifest.render().expect("what was read can be printed");
+            deep_check(&manifest)
+        }
+        Err(error) => {
+            assert!(!error.problems.is_empty());
+            error.problems
+        }
+    };
+    // A text ends on the line after its last newline; JSON and YAML count theirs alike.
+    let lines = text.split(['\n', '\r']).count() + 1;
+    for problem in problems {
+        assert!(problem.mark.line as usize <= lines, "{problem}");
+    }
+});

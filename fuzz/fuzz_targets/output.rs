@@ -1,0 +1,83 @@
+//! Any bytes as what package managers, package modules and systemctl print, and as what CFEngine
+//! asks: an answer to CFEngine holds its protocol and nothing else.
+
+#![no_main]
+
+use std::path::Path;
+
+use ccm::cfengine::{Command, answer};
+use ccm::model::resource::{Package, Properties, Resource, Service};
+use ccm::resource::scaffold::Sources;
+use ccm::resource::service::Memory;
+use ccm::resource::{Host, inspect, package, select_provider};
+use ccm::system::{Accounts, FixedClock};
+use ccm::template::Env;
+use ccm_fuzz::{Answering, halves, room};
+use chrono::DateTime;
+use libfuzzer_sys::fuzz_target;
+
+const KEYS: [&str; 6] = [
+    "Name",
+    "File",
+    "Version",
+    "Architecture",
+    "PackageType",
+    "ErrorMessage",
+];
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((choice, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let (asked, printed) = halves(bytes);
+    let runner = Answering {
+        code: i32::from(choice >> 6),
+        stdout: printed,
+    };
+    let room = room();
+    let shared = package::Shared::new(room.path().join("lock"));
+    let (accounts, env) = (Accounts::default(), Env::default());
+    let (services, scaffolds) = (Memory::default(), Sources::default());
+    let clock = FixedClock::new(DateTime::UNIX_EPOCH);
+    let host = Host {
+        runner: &runner,
+        clock: &clock,
+        accounts: &accounts,
+        working_dir: Path::new("/"),
+        env: &env,
+        packages: &shared,
+        services: &services,
+        scaffolds: &scaffolds,
+    };
+    let provider = ["apt", "dnf", "cfengine/module"][usize::from(choice % 3)];
+    for command in [
+        Command::GetPackageData,
+        Command::ListInstalled,
+        Command::ListUpdatesLocal,
+        Command::RepoInstall,
+        Command::FileInstall,
+        Command::Remove,
+    ] {
+        for line in answer(command, asked, provider, host).lines() {
+            let key = line.split_once('=').map(|(key, _)| key);
+            assert!(
+                key.is_some_and(|key| KEYS.contains(&key)),
+                "{command:?}: {line:?}"
+            );
+        }
+    }
+    let package = Properties::Package(Package::default());
+    let service = Properties::Service(Service::default());
+    for (properties, ensure, provider) in [
+        (package, "present", provider),
+        (service, "running", "systemd"),
+    ] {
+        let mut resource = Resource::new("zsh", ensure, properties);
+        resource.common.provider = provider.into();
+        if resource.complete().is_ok()
+            && let Ok(provider) = select_provider(&resource, host)
+        {
+            let _ = inspect(&resource, &provider, host);
+        }
+    }
+});

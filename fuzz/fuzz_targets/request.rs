@@ -1,0 +1,30 @@
+//! Any text as a request of the bus: what is accepted means the same when it is sent on.
+
+#![no_main]
+
+use ccm::model::request::{ENSURE_REQUEST, parse_ensure, parse_status};
+use ccm::model::resource::Resource;
+use ccm::model::run::parse_apply;
+use libfuzzer_sys::fuzz_target;
+use serde_json::json;
+
+fuzz_target!(|text: &str| {
+    let _ = parse_status(text);
+    if let Ok(request) = parse_apply(text) {
+        let sent = serde_json::to_string(&request).expect("a request can be written");
+        assert_eq!(parse_apply(&sent), Ok(request), "{sent}");
+    }
+    if let Ok(resource) = parse_ensure(text) {
+        let sent = sent_on(&resource);
+        assert_eq!(parse_ensure(&sent), Ok(resource), "{sent}");
+    }
+});
+
+fn sent_on(resource: &Resource) -> String {
+    json!({
+        "protocol": ENSURE_REQUEST,
+        "type": resource.type_name(),
+        "properties": resource,
+    })
+    .to_string()
+}

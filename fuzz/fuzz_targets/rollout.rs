@@ -1,0 +1,36 @@
+//! Any bytes as a stored rollout: it is stored as it was read, and whatever it claims, deciding
+//! what comes next ends and can be stored too.
+
+#![no_main]
+
+use ccm::fleet::judge::{decide, note};
+use ccm::fleet::wire::{decode, encode};
+use ccm::fleet::{outcome, steer};
+use chrono::DateTime;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(rollout) = decode(bytes) else {
+        return;
+    };
+    let stored = encode(&rollout).expect("a rollout can be stored");
+    assert_eq!(decode(&stored).expect("it can be read again"), rollout);
+    let now = DateTime::from_timestamp(1_800_000_000, 0).expect("a time");
+    let mut next = rollout.clone();
+    let decision = decide(&next, now);
+    note(&mut next, &decision);
+    let _ = (next.tally(), outcome::exit_code(&next));
+    for steered in [
+        steer::start as fn(&mut _) -> _,
+        |it| steer::pause(it, "reason", "ann"),
+        |it| steer::abort(it, "ann"),
+        |it| steer::retry(it).map(drop),
+        steer::rollback,
+    ] {
+        let mut next = rollout.clone();
+        let _ = steered(&mut next);
+        let stored = encode(&next).expect("a rollout can be stored");
+        assert_eq!(decode(&stored).expect("it can be read again"), next);
+    }
+    let _ = steer::resume(&mut next, now);
+});

@@ -1,0 +1,102 @@
+//! Any text as each of the small words people and programs send: ids, names, labels, amounts,
+//! subjects, conditions, paths and command lines. What is accepted prints back to itself.
+
+#![no_main]
+
+use ccm::agent::config::ManifestSource;
+use ccm::fleet::bundles::Wanted;
+use ccm::fleet::selection::parse_nodes;
+use ccm::model::amount::{Amount, Percent};
+use ccm::model::id::{EventId, Reference, TypeName};
+use ccm::model::label::{LabelName, parse_label};
+use ccm::model::node::{BundleDigest, NodeName, Token};
+use ccm::model::text::{clean_path, parse_wait, split_words, unescape, url_scheme};
+use ccm::nats::trust::{PublicKey, Signer};
+use ccm::nats::{Subject, Verb};
+use ccm::template::filter::parse_fact;
+use ccm_fuzz::prints_back;
+use chrono::DateTime;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    prints_back::<LabelName>(text);
+    prints_back::<NodeName>(text);
+    prints_back::<Token>(text);
+    prints_back::<BundleDigest>(text);
+    prints_back::<Amount>(text);
+    prints_back::<Percent>(text);
+    prints_back::<TypeName>(text);
+    prints_back::<Verb>(text);
+    prints_back::<Wanted>(text);
+    if let Ok(subject) = text.parse::<Subject>() {
+        assert_eq!(subject.to_string(), text);
+    }
+    if let Ok(name) = text.parse::<NodeName>() {
+        let token = name.token();
+        assert!(
+            token
+                .as_str()
+                .parse::<Subject>()
+                .is_ok_and(|it| !it.is_wildcard())
+        );
+    }
+    if let Ok(id) = text.parse::<EventId>() {
+        assert_eq!(rebuilt(text), id, "an id is the one text of its bytes");
+    }
+    if let Ok((name, value)) = parse_label(text) {
+        assert_eq!(parse_label(&format!("{name}={value}")), Ok((name, value)));
+    }
+    if let Some(reference) = Reference::parse(text) {
+        assert_eq!(reference.to_string(), text);
+    }
+    if let Ok(amount) = text.parse::<Amount>() {
+        assert!(
+            [0, 1, 7, usize::MAX]
+                .into_iter()
+                .all(|whole| amount.of(whole) <= whole)
+        );
+    }
+    if let Ok(nodes) = parse_nodes(text) {
+        let list: String = nodes.iter().map(|node| format!("{node}\n")).collect();
+        assert_eq!(parse_nodes(&list), Ok(nodes));
+    }
+    if let Ok(fact) = parse_fact(text) {
+        assert_eq!(parse_fact(&fact.to_string()), Ok(fact));
+    }
+    if let Ok(words) = split_words(text) {
+        let quoted = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
+        let line: Vec<String> = words.iter().map(quoted).collect();
+        assert_eq!(split_words(&line.join(" ")), Ok(words));
+    }
+    let clean = clean_path(text);
+    assert_eq!(clean_path(&clean), clean);
+    let _ = (text.parse::<ManifestSource>(), parse_wait(text));
+    let _ = (unescape(text), url_scheme(text));
+    let _ = (PublicKey::parse(text), Signer::from_seed(text));
+});
+
+/// Reads a KSUID digit by digit into its time and payload, and makes the id of those.
+fn rebuilt(text: &str) -> EventId {
+    let mut words = [0_u32; 5];
+    for digit in text.bytes() {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'A'..=b'Z' => digit - b'A' + 10,
+            b'a'..=b'z' => digit - b'a' + 36,
+            other => panic!("{other} is no digit"),
+        };
+        let mut carry = u64::from(value);
+        for word in words.iter_mut().rev() {
+            let product = u64::from(*word) * 62 + carry;
+            *word = product as u32;
+            carry = product >> 32;
+        }
+        assert_eq!(carry, 0, "{text} does not fit into 20 bytes");
+    }
+    let [seconds, payload @ ..] = words;
+    let payload = payload
+        .iter()
+        .fold(0, |all, word| all << 32 | u128::from(*word));
+    let time = DateTime::from_timestamp(1_400_000_000 + i64::from(seconds), 0);
+    EventId::new(time.expect("a time"), payload)
+}
