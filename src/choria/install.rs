@@ -55,10 +55,11 @@ struct Wanted {
     mode: u32,
 }
 
-/// Writes the agent below a libdir and returns what became of each of its files.
+/// Writes the agent below a libdir, which is made if need be, and returns what became of each of
+/// its files.
 pub fn install(libdir: &Path, program: &Path) -> Result<Vec<Place>, InstallError> {
     let found = files::inspect(libdir, true)?;
-    if found.is_none_or(|found| found.kind != FileKind::Directory) {
+    if found.is_some_and(|found| found.kind != FileKind::Directory) {
         return Err(InstallError::NoLibdir(libdir.into()));
     }
     let directory = libdir.join(AGENTS);
@@ -71,11 +72,9 @@ pub fn install(libdir: &Path, program: &Path) -> Result<Vec<Place>, InstallError
         mode: Some(0o755),
         ..Attributes::default()
     };
-    for folder in ["mcollective", AGENTS] {
-        let folder = libdir.join(folder);
-        if files::inspect(&folder, true)?.is_none() {
-            files::create_directory(&folder, &attributes)?;
-        }
+    // What is there keeps its owner and mode.
+    if files::inspect(&directory, true)?.is_none() {
+        files::create_directory(&directory, &attributes)?;
     }
     wanted.iter().map(|file| file.put(&directory)).collect()
 }
@@ -188,11 +187,16 @@ mod tests {
     }
 
     #[test]
-    fn a_libdir_that_is_not_there_is_not_made() {
-        let libdir = tempfile::tempdir().unwrap();
-        let missing = libdir.path().join("none");
-        let error = install(&missing, Path::new("/usr/bin/ccm")).unwrap_err();
+    fn a_libdir_that_is_not_there_is_made_and_a_file_in_its_place_is_not_touched() {
+        let parent = tempfile::tempdir().unwrap();
+        let missing = parent.path().join("plugins");
+        let program = Path::new("/usr/bin/ccm");
+        assert_eq!(
+            done(&install(&missing, program).unwrap()),
+            [Done::Written; 3]
+        );
+        let file = missing.join(AGENTS).join("ccm.json");
+        let error = install(&file, program).unwrap_err();
         assert!(matches!(error, InstallError::NoLibdir(_)), "{error}");
-        assert!(!missing.exists());
     }
 }
