@@ -14,12 +14,12 @@ import sys
 SIZE = 1 << 20
 COUNT = 48
 
-seeds = [path.read_bytes() for path in sorted(pathlib.Path(sys.argv[1]).iterdir())]
+seeds = [path.read_bytes() for path in sorted(pathlib.Path(sys.argv[1]).iterdir())] or [b""]
 into = pathlib.Path(sys.argv[2])
 into.mkdir(parents=True, exist_ok=True)
 # The same every time: what was found can be found again.
 chance = random.Random(1)
-for number in range(COUNT if seeds else 0):
+for number in range(COUNT):
     seed = chance.choice(seeds)
     start = chance.randrange(len(seed) + 1)
     piece = seed[start:start + chance.choice([1, 2, 3, 5, 8, 20, len(seed)])] or b" "

@@ -49,6 +49,10 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(claim) = Claim::read(&headers) {
         assert!(claim.check(&key, SUBJECT, body).is_err());
     }
+    // Signing is slow; some are enough.
+    if bytes.len() % 16 != 0 {
+        return;
+    }
     let subject = SUBJECT.parse().expect("a subject");
     if SIGNER.sign(&subject, &mut headers, body).is_ok()
         && let Ok(claim) = Claim::read(&headers)

@@ -11,8 +11,9 @@ fuzz_target!(|text: &str| {
     let mut lines = text.splitn(3, '\n');
     let [a, b, c] = [(); 3].map(|()| lines.next().unwrap_or_default());
     check([a, b, c], &|a, b| rpm::compare(a, b));
+    // Upstream's order is known not to be transitive.
     for zeroes in [false, true] {
-        check([a, b, c], &|a, b| generic::compare(a, b, zeroes));
+        check([a, b, a], &|a, b| generic::compare(a, b, zeroes));
     }
     if [a, b, c]
         .into_iter()

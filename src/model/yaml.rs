@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::document::{float_text, reads_as_text};
+use super::document::{LONGEST_KEY, float_text, reads_as_text};
 
 /// Returns a document as YAML, keys in the order they have, with a final newline.
 pub fn print(document: &Value) -> String {
@@ -39,7 +39,13 @@ fn entries(map: &Map<String, Value>, indent: usize, mut begun: bool, out: &mut S
             pad(indent, out);
         }
         begun = false;
+        let start = out.len();
         text(key, 0, false, out);
+        if out.len() - start > LONGEST_KEY {
+            out.insert_str(start, "? ");
+            out.push('\n');
+            pad(indent, out);
+        }
         out.push(':');
         match value {
             Value::Object(inner) if !inner.is_empty() => {

@@ -6,6 +6,8 @@
 //! undefined prints: a misspelt name is an error, `default` and `is defined` are the ways out.
 //! There is no loader, so templates cannot include each other.
 
+mod depth;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -50,6 +52,14 @@ impl Default for Options<'_> {
     }
 }
 
+impl<'a> Options<'a> {
+    /// Returns what stands before and behind a value.
+    fn delimiters(&self) -> (&'a str, &'a str) {
+        let or = |given: &'a str, default| if given.is_empty() { default } else { given };
+        (or(self.left, "{{"), or(self.right, "}}"))
+    }
+}
+
 /// Returns the text a template renders to.
 pub fn render(
     template: &str,
@@ -57,6 +67,11 @@ pub fn render(
     root: &Value,
     functions: &Functions,
 ) -> Result<String, TemplateError> {
+    let (left, right) = options.delimiters();
+    if let Some(offset) = depth::too_deep(template, left, right) {
+        let message = format!("nested or chained more than {} times", depth::LONGEST);
+        return Err(TemplateError::at(template, options.name, offset, message));
+    }
     let located = |error: Error| locate(template, options.name, &error);
     let environment = environment(options, functions).map_err(located)?;
     let compiled = environment
@@ -76,11 +91,8 @@ fn environment(
 ) -> Result<Environment<'static>, Error> {
     let mut syntax = SyntaxConfig::builder();
     syntax.keep_trailing_newline(true);
-    if !options.left.is_empty() || !options.right.is_empty() {
-        let or =
-            |given: &str, default: &str| if given.is_empty() { default } else { given }.to_owned();
-        syntax.variable_delimiters(or(options.left, "{{"), or(options.right, "}}"));
-    }
+    let (left, right) = options.delimiters();
+    syntax.variable_delimiters(left.to_owned(), right.to_owned());
     let mut environment = Environment::new();
     environment.set_syntax(syntax.build()?);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -284,6 +296,23 @@ mod tests {
                 "{{ facts.host }}:{{ data.port }} {% for u in data.users %}{{ u|upper }};{% endfor %}"
             ),
             "web1:8080 ANN;BOB;"
+        );
+    }
+
+    #[test]
+    fn a_chain_without_end_is_an_error_and_not_the_end() {
+        for link in [".b", "|upper", " + 1"] {
+            let error = rendered(&format!("{{{{ data{} }}}}", link.repeat(100_000))).unwrap_err();
+            assert_eq!(error.message, "nested or chained more than 200 times");
+        }
+    }
+
+    #[test]
+    fn a_chain_as_long_as_they_may_be_is_compiled() {
+        let sum = " + 1".repeat(depth::LONGEST);
+        assert_eq!(
+            text(&format!("{{{{ 0{sum} }}}}")),
+            depth::LONGEST.to_string()
         );
     }
 

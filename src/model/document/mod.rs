@@ -19,6 +19,9 @@ pub use typed::{field_names, from_entries, nearest, unknown_name};
 
 use super::value::{Map, Value};
 
+/// How far YAML looks for the colon behind a key, and some to spare. A longer one has a mark.
+pub const LONGEST_KEY: usize = 1000;
+
 /// A place in a document, counted from 1; line 0 means that the place is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
@@ -219,7 +222,11 @@ impl Node {
                 out.push('{');
                 for (index, (key, value)) in entries.iter().enumerate() {
                     out.push_str(if index > 0 { ", " } else { "" });
+                    let begin = out.len();
                     key.write_flow(out);
+                    if out.len() - begin > LONGEST_KEY {
+                        out.insert_str(begin, "? ");
+                    }
                     out.push_str(": ");
                     value.write_flow(out);
                 }
@@ -303,6 +310,28 @@ mod tests {
         let floats = [5.0, 1e21, 123_456_789_012_345_678_901.0, -0.5].map(Value::from);
         let all = [Value::from(5_i64)].into_iter().chain(floats);
         assert_eq!(value, all.collect::<Value>());
+    }
+
+    #[test]
+    fn a_key_may_be_long_in_every_form() {
+        let key = "long: ".repeat(500);
+        let json = serde_json::json!({ "a": { &key: [1, {"b": &key}] }, &key: {"c": 2}, "d": "x" });
+        let document = parse(&json.to_string()).unwrap();
+        let printed = parse(&crate::model::yaml::print(&json)).unwrap();
+        assert_eq!(printed.to_value(), document.to_value());
+        // Only YAML knows numbers of this form, so this can't be read as JSON.
+        let flow = parse("{a: 0x10}")
+            .unwrap()
+            .to_flow()
+            .replace('a', &key.replace(": ", ""));
+        assert!(parse(&parse(&flow).unwrap().to_flow()).is_ok());
+    }
+
+    #[test]
+    fn a_long_name_is_like_no_other() {
+        let long = "content".repeat(10_000);
+        assert_eq!(nearest(&long, &["content"]), None);
+        assert_eq!(nearest("contents", &["content"]), Some("content"));
     }
 
     #[test]

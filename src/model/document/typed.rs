@@ -25,6 +25,10 @@ impl de::Error for DocumentError {
     }
 }
 
+/// The longest name that is compared with others: nobody mistypes a longer one, and comparing takes
+/// time by the square of it.
+const LONGEST_LIKE: usize = 64;
+
 /// Words the complaint about a name that does not exist, with the nearest one that does.
 pub fn unknown_name(what: &str, found: &str, known: &[&str]) -> String {
     match nearest(found, known) {
@@ -38,6 +42,9 @@ pub fn unknown_name(what: &str, found: &str, known: &[&str]) -> String {
 
 /// Returns the known name that is most like `found`, if any is like it at all.
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    if found.len() > LONGEST_LIKE {
+        return None;
+    }
     let plain = |text: &str| -> String {
         text.chars()
             .filter(|c| c.is_alphanumeric())
