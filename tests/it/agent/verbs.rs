@@ -2,6 +2,7 @@
 
 use ccm::model::envelope;
 use ccm::nats::{Headers, Stop, Verb};
+use ccm::system::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
@@ -200,6 +201,37 @@ async fn a_deadline_that_has_passed_is_answered_and_nothing_is_done() {
     let reply = request(&client, NODE, Verb::Ensure, headers, &body).await;
     assert_eq!(reply.service_error(), Some((408, "deadline has passed")));
     assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn a_run_whose_deadline_passes_begins_no_further_resource() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    ask(&client, NODE, Verb::Ping, "").await;
+    let late = room.path().join("late");
+    // The first resource ends when the deadline is over, whenever that is.
+    let deadline = SystemClock.now() + chrono::TimeDelta::seconds(3);
+    let wait = format!(
+        "while [ $(date +%s) -le {} ]; do sleep 0.1; done",
+        deadline.timestamp() + 1
+    );
+    let body = json!({
+        "protocol": "io.choria.ccm.v1.manifest.apply.request",
+        "wait": true,
+        "manifest": {"ccm": {"resources": [
+            {"exec": [{"wait": {"provider": "shell", "command": wait}}]},
+            {"exec": [{format!("/usr/bin/touch {}", late.display()): {}}]},
+        ]}},
+    });
+    let headers = Headers::new()
+        .with(envelope::DEADLINE, &deadline.to_rfc3339())
+        .unwrap();
+    let reply = request(&client, NODE, Verb::Apply, headers, &body.to_string()).await;
+    let answer = String::from_utf8_lossy(&reply.body);
+    assert!(answer.contains("deadline passed"), "{answer}");
+    assert!(!late.exists());
 }
 
 #[tokio::test]
