@@ -222,11 +222,11 @@ impl Node {
                 out.push('{');
                 for (index, (key, value)) in entries.iter().enumerate() {
                     out.push_str(if index > 0 { ", " } else { "" });
-                    let begin = out.len();
-                    key.write_flow(out);
-                    if out.len() - begin > LONGEST_KEY {
-                        out.insert_str(begin, "? ");
-                    }
+                    // A key is its text, whatever that would be as a value.
+                    let key = key.key_text().unwrap_or_default();
+                    let key = serde_json::Value::from(&*key).to_string();
+                    out.push_str(if key.len() > LONGEST_KEY { "? " } else { "" });
+                    out.push_str(&key);
                     out.push_str(": ");
                     value.write_flow(out);
                 }
