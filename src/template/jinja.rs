@@ -69,7 +69,10 @@ pub fn render(
 ) -> Result<String, TemplateError> {
     let (left, right) = options.delimiters();
     if let Some(offset) = depth::too_deep(template, left, right) {
-        let message = format!("nested or chained more than {} times", depth::LONGEST);
+        let message = format!(
+            "nested deeper than {} levels, links of chains included",
+            depth::LONGEST
+        );
         return Err(TemplateError::at(template, options.name, offset, message));
     }
     let located = |error: Error| locate(template, options.name, &error);
@@ -303,7 +306,10 @@ mod tests {
     fn a_chain_without_end_is_an_error_and_not_the_end() {
         for link in [".b", "|upper", " + 1"] {
             let error = rendered(&format!("{{{{ data{} }}}}", link.repeat(100_000))).unwrap_err();
-            assert_eq!(error.message, "nested or chained more than 200 times");
+            assert_eq!(
+                error.message,
+                "nested deeper than 200 levels, links of chains included"
+            );
         }
     }
 
