@@ -1,14 +1,16 @@
 //! The demo's fleet: `scripts/demo` itself, left running with its page. Gone when dropped.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A demo that has come to its end, with the page still up.
 pub struct Demo {
     child: Child,
+    /// Kept open: the demo has more to say after its token, and would die of a closed pipe.
+    _rest: BufReader<ChildStdout>,
     /// Where the page is, with a slash at its end.
     pub url: String,
     pub token: String,
@@ -27,10 +29,10 @@ impl Demo {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut rest = BufReader::new(child.stdout.take().unwrap());
         let mut output = String::new();
         let mut next = |sign: &str| {
-            for line in lines.by_ref().map_while(Result::ok) {
+            for line in rest.by_ref().lines().map_while(Result::ok) {
                 output.push_str(&line);
                 output.push('\n');
                 if let Some(rest) = line.strip_prefix(sign) {
@@ -42,6 +44,7 @@ impl Demo {
         let (url, token) = (next("The fleet:"), next("Its token:"));
         Self {
             child,
+            _rest: rest,
             url,
             token,
             output,
