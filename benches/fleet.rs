@@ -174,22 +174,29 @@ async fn measure(nodes: usize) {
             peak as f64 / 1024.0
         );
     };
-    // Presence comes with the first beat.
-    let since = Instant::now();
-    loop {
-        let (took, peak, output) = ccm(&url, &["ping", "--all", "--json"]);
+    let heard = |output: &Output| {
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let heard = told["summary"]["ok"].as_u64().unwrap_or_default();
-        if output.status.success() && heard == nodes as u64 {
-            say("ping, all answered", took, peak);
-            break;
-        }
-        assert!(since.elapsed() < LIMIT, "{told}");
+        let count = told["summary"]["ok"].as_u64().unwrap_or_default();
+        output.status.success() && count == nodes as u64
+    };
+    // Presence comes with the first beat.
+    let ping = ["ping", "--all", "--json"];
+    let since = Instant::now();
+    while !heard(&ccm(&url, &ping).2) {
+        assert!(since.elapsed() < LIMIT, "not everybody is heard");
         std::thread::sleep(Duration::from_millis(500));
     }
+    // The best of as many rounds as the floor had.
+    let best = |args: &[&str], is_whole: &dyn Fn(&Output) -> bool| {
+        let rounds = (0..ROUNDS).map(|_| ccm(&url, args));
+        let rounds = rounds.inspect(|(_, _, output)| assert!(is_whole(output), "{output:?}"));
+        let (took, peak, _) = rounds.min_by_key(|(took, ..)| *took).unwrap();
+        (took, peak)
+    };
+    let (took, peak) = best(&ping, &heard);
+    say("ping, all answered", took, peak);
     let args = ["ensure", "exec", "/bin/true", "--all"];
-    let (took, peak, output) = ccm(&url, &args);
-    assert!(output.status.success(), "{output:?}");
+    let (took, peak) = best(&args, &|output| output.status.success());
     say("ensure, all answered", took, peak);
 
     let site = room.path().join("site");
