@@ -33,6 +33,7 @@ mod slots;
 pub mod sources;
 pub mod spool;
 pub mod trust;
+pub mod turn;
 pub mod verbs;
 pub mod work;
 
@@ -65,6 +66,7 @@ use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
 use trust::audit::Audit;
 use trust::{Gatekeeper, TrustError, this_boot};
+use turn::Turns;
 use verbs::Answering;
 
 use crate::engine::{Level, Line};
@@ -375,7 +377,8 @@ fn build(
 ) -> Result<Node, AgentError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     files::create_private_dir(&config.state_dir)?;
-    let desk = Desk::open(clock.clone(), config.queue, config.run_timeout);
+    let turns = Turns::of(&config.state_dir);
+    let desk = Desk::open(clock.clone(), config.queue, config.run_timeout, Some(turns));
     let places = Places::from_env(&environ);
     let (pause, trouble) = PauseBook::open(&config.state_dir.join("pause.json"), clock.clone());
     let trust = config.trust.as_ref();

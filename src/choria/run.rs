@@ -2,8 +2,8 @@
 //!
 //! The order travels in a nameless file, so that no secret is on disk or in a list of processes. The
 //! process that carries it out says one line, that it began or why not, and nothing more; from then
-//! on the book tells. The lock is taken by the one process that needs it, for as long as it lives:
-//! between two that want it nothing can go wrong.
+//! on the book tells. The turn of the node and the lock of the book are taken by the one process that
+//! needs them, for as long as it lives: between two that want them nothing can go wrong.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::book::{Book, BookError, Record, RunResult, briefs, fitting, named_in};
+use super::book::{Book, BookError, PATIENCE, Record, RunResult, briefs, fitting};
 use super::config::bus;
 use super::ddl::Action;
 use super::reply::{Failure, clipped};
 use crate::agent::sources::{self, Fetched};
+use crate::agent::turn::{Turns, named_in};
 use crate::engine::{Engine, Line, Machine, Mode, Owed, Scope, Session, Sink};
 use crate::facts::{Gatherer, Places};
 use crate::hiera::Layers;
@@ -44,7 +45,7 @@ const MAX_ORDER: u64 = 64 * 1024 * 1024;
 const MAX_MANIFEST: u64 = 256 * 1024 * 1024;
 const MAX_READ: u64 = 16 * 1024 * 1024;
 
-/// How long a process may take to say that it began; it waits a second for the lock.
+/// How long a process may take to say that it began; it waits a second for each lock.
 const START_LIMIT: Duration = Duration::from_secs(5);
 
 /// The longest reason for an early end that is remembered; a manifest can have many problems.
@@ -104,6 +105,8 @@ impl What {
 /// A run to be carried out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
+    /// Where the node's daemon keeps its state.
+    pub state_dir: PathBuf,
     pub run_dir: PathBuf,
     pub run_id: RunId,
     pub task: Task,
@@ -124,7 +127,7 @@ pub(super) struct Order {
 #[serde(rename_all = "snake_case")]
 enum Word {
     Begun,
-    /// Another run holds the lock.
+    /// It is another run's turn.
     Busy(String),
     Failed(String),
 }
@@ -380,7 +383,7 @@ pub fn carry_out(
     // Whoever asked may be gone already; the run was ordered all the same.
     let _ = tell.write_all(word.as_bytes()).and_then(|()| tell.flush());
     drop(tell);
-    let (order, book, record, _lock) = begun?;
+    let (order, book, record, _locks) = begun?;
     let (session, trouble) = order.perform(&clock);
     let record = Record {
         ended: Some(clock.now()),
@@ -393,7 +396,7 @@ pub fn carry_out(
 fn begin(
     order: impl Read,
     clock: &dyn Clock,
-) -> Result<(Order, Book, Record, FileLock), DetachedError> {
+) -> Result<(Order, Book, Record, [FileLock; 2]), DetachedError> {
     lead_session().map_err(DetachedError::Session)?;
     let mut text = Vec::new();
     order
@@ -402,13 +405,21 @@ fn begin(
         .map_err(DetachedError::Read)?;
     let order: Order = serde_json::from_slice(&text)?;
     let book = Book::open(&order.run_dir)?;
-    let lock = match book.lock(&order.run_id, clock) {
-        Err(LockError::Held { holder, .. }) => return Err(DetachedError::Busy(holder)),
-        lock => lock.map_err(BookError::from)?,
-    };
+    files::create_private_dir(&order.state_dir).map_err(BookError::from)?;
+    // Who has the turn is alone with the book, too, but for another state directory.
+    let turn = Turns::of(&order.state_dir).take(&order.run_id, PATIENCE, clock);
+    let turn = not_busy(turn)?;
+    let lock = not_busy(book.lock(&order.run_id, clock))?;
     let record = order.record(clock);
     book.begin(&record)?;
-    Ok((order, book, record, lock))
+    Ok((order, book, record, [turn, lock]))
+}
+
+fn not_busy(lock: Result<FileLock, LockError>) -> Result<FileLock, DetachedError> {
+    match lock {
+        Err(LockError::Held { holder, .. }) => Err(DetachedError::Busy(holder)),
+        lock => Ok(lock.map_err(BookError::from)?),
+    }
 }
 
 fn machine<'m>(runner: &'m SystemRunner, clock: &'m dyn Clock) -> Machine<'m> {
