@@ -71,6 +71,17 @@ impl Assignments {
         self.tell().await;
     }
 
+    /// Converges again if a bundle of the assignment looked up what has changed since.
+    pub async fn look_again(&mut self, manifest: &str) {
+        if let Some((wanted, asker)) = self.last_seen()
+            && wanted.manifests.iter().any(|it| source_of(it) == manifest)
+            && self.node.pause.current().is_none()
+        {
+            self.converge(wanted, &asker, Trigger::Registration).await;
+            self.tell().await;
+        }
+    }
+
     /// Runs the health checks of what this node last accepted, and converges anew if they find
     /// something critical. An assignment that only looks is not there to mend.
     pub async fn check_health(&mut self) {
@@ -202,7 +213,7 @@ impl Assignments {
         mode: Mode,
         trigger: Trigger,
     ) -> Result<Done, String> {
-        let source = format!("obj://{MANIFESTS}/{}", bundle.object());
+        let source = source_of(bundle);
         let copy = self.copy(&source, bundle).await?;
         let order = Order {
             run_id: self.node.next_id(),
@@ -304,6 +315,11 @@ impl Assignments {
 fn read_document<T: serde::de::DeserializeOwned>(file: &std::path::Path) -> Option<T> {
     let text = files::read_to_string(file, MAX_BYTES).ok()?;
     serde_json::from_str(&text).ok()
+}
+
+/// Returns the name under which a bundle is applied.
+fn source_of(bundle: &BundleRef) -> String {
+    format!("obj://{MANIFESTS}/{}", bundle.object())
 }
 
 /// Orders outcomes by how much they matter.

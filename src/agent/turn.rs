@@ -43,6 +43,14 @@ impl Turns {
         let holder = FileLock::holder(&self.0)?;
         Ok(holder.as_deref().and_then(named_in))
     }
+
+    /// Reports whether a run that had a turn has it no more. A holder who does not say who it is
+    /// may be that run.
+    pub fn is_over(&self, id: &RunId) -> Result<bool, LockError> {
+        let holder = FileLock::holder(&self.0)?;
+        let is_other = |holder: String| named_in(&holder).is_some_and(|run| run != *id);
+        Ok(holder.is_none_or(is_other))
+    }
 }
 
 /// Returns the run that the holder of a lock says it is.
@@ -70,9 +78,12 @@ mod tests {
         let turns = Turns::of(directory.path());
         let first = take(1).unwrap();
         assert_eq!(turns.current().unwrap(), Some(id(1)));
+        assert!(!turns.is_over(&id(1)).unwrap());
+        assert!(turns.is_over(&id(2)).unwrap());
         assert!(matches!(take(2), Err(LockError::Held { .. })));
         drop(first);
         assert_eq!(turns.current().unwrap(), None);
+        assert!(turns.is_over(&id(1)).unwrap());
         take(2).unwrap();
     }
 

@@ -146,6 +146,7 @@ impl Asked<'_> {
         Ok(Order {
             state_dir: self.config.state_dir.clone(),
             run_dir: self.config.run_dir(),
+            identity: self.identity.clone(),
             run_id: EventIds::default().next(self.clock.now()),
             task,
             noop: false,

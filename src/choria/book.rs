@@ -91,6 +91,9 @@ pub(super) struct Record {
     #[serde(with = "maybe_timestamp")]
     pub ended: Option<DateTime<Utc>>,
     pub result: Option<RunResult>,
+    /// Why the node's daemon does not hear of it, should that be so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub untold: String,
 }
 
 /// What came of a run.
@@ -360,6 +363,7 @@ mod tests {
             started: at(nanos),
             ended: None,
             result: None,
+            untold: String::new(),
         }
     }
 

@@ -10,24 +10,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::book::{Book, BookError, PATIENCE, Record, RunResult, briefs, fitting};
 use super::config::bus;
 use super::ddl::Action;
 use super::reply::{Failure, clipped};
+use crate::agent::handover::{Handover, HandoverError};
 use crate::agent::sources::{self, Fetched};
 use crate::agent::turn::{Turns, named_in};
-use crate::engine::{Engine, Line, Machine, Mode, Owed, Scope, Session, Sink};
+use crate::engine::{Engine, EventIds, Line, Machine, Mode, Owed, Scope, Session, Sink};
 use crate::facts::{Gatherer, Places};
 use crate::hiera::Layers;
 use crate::manifest::{self, Input, Manifest};
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
 use crate::model::json;
+use crate::model::node::{NodeName, Token};
 use crate::model::request::parse_ensure;
 use crate::model::resource::Phase;
-use crate::model::run::{RunId, RunSummary};
+use crate::model::run::{RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::secret::redact_url;
 use crate::nats::Bus;
 use crate::system::runner::{detach, lead_session};
@@ -108,6 +111,7 @@ pub(super) struct Order {
     /// Where the node's daemon keeps its state.
     pub state_dir: PathBuf,
     pub run_dir: PathBuf,
+    pub identity: NodeName,
     pub run_id: RunId,
     pub task: Task,
     pub noop: bool,
@@ -224,11 +228,11 @@ impl Order {
     }
 
     /// Does it, and returns what happened until it was over or something stood in its way.
-    fn perform(&self, clock: &Arc<dyn Clock>) -> (Session, Option<Trouble>) {
+    fn perform(&self, clock: &Arc<dyn Clock>, teller: &mut Teller) -> (Session, Option<Trouble>) {
         let mut session = Session::memory(clock.now());
         let trouble = match &self.task {
-            Task::Ensure { request, .. } => self.ensure(request, &mut session, clock),
-            Task::Apply(what) => self.apply(what, &mut session, clock),
+            Task::Ensure { request, .. } => self.ensure(request, &mut session, clock, teller),
+            Task::Apply(what) => self.apply(what, &mut session, clock, teller),
         };
         (session, trouble.err())
     }
@@ -238,6 +242,7 @@ impl Order {
         request: &str,
         session: &mut Session,
         clock: &Arc<dyn Clock>,
+        teller: &mut Teller,
     ) -> Result<(), Trouble> {
         let mut resource = parse_ensure(request).map_err(invalid)?;
         let env = self.env(Path::new("/"), &self.bus(), clock);
@@ -246,12 +251,7 @@ impl Order {
             .map_err(invalid)?;
         resource.complete().map_err(invalid)?;
         let runner = SystemRunner::new();
-        let mut sink = Silent;
-        let mut engine = Engine::new(
-            machine(&runner, &**clock),
-            std::mem::take(session),
-            &mut sink,
-        );
+        let mut engine = Engine::new(machine(&runner, &**clock), std::mem::take(session), teller);
         let event = engine.apply(&scope, &resource.into()).map_err(invalid);
         let result = match event {
             Ok(event) => engine.record(&scope, event).map_err(failed),
@@ -266,19 +266,15 @@ impl Order {
         what: &What,
         session: &mut Session,
         clock: &Arc<dyn Clock>,
+        teller: &mut Teller,
     ) -> Result<(), Trouble> {
         let (env, manifest, _kept) = self.load(what, clock)?;
         let mut scope = Scope::new(env, self.mode());
         scope.external = self.data.clone();
         let owed = Owed::open(&self.owed_file(what)?).map_err(failed)?;
         let runner = SystemRunner::new();
-        let mut sink = Silent;
-        let mut engine = Engine::new(
-            machine(&runner, &**clock),
-            std::mem::take(session),
-            &mut sink,
-        )
-        .owing(owed);
+        let mut engine =
+            Engine::new(machine(&runner, &**clock), std::mem::take(session), teller).owing(owed);
         let result = engine.run(&scope, &manifest).map_err(failed);
         *session = engine.into_session();
         result
@@ -350,6 +346,34 @@ impl Order {
         }
     }
 
+    /// Returns what the fleet hears of a run when it is over: of a single resource, nothing beside
+    /// its event.
+    fn summary(&self, result: &RunResult, clock: &dyn Clock) -> Option<RunSummary> {
+        if matches!(self.task, Task::Ensure { .. }) {
+            return None;
+        }
+        let now = clock.now();
+        Some(RunSummary {
+            protocol: RUN_SUMMARY.into(),
+            event_id: EventIds::default().next(now),
+            run_id: self.run_id.clone(),
+            identity: self.identity.clone(),
+            // The daemon knows which one it is.
+            collective: Token::default_collective(),
+            source: self.task.shown(),
+            trigger: Trigger::Request,
+            outcome: result.outcome,
+            noop: self.noop,
+            health_check_only: self.health_check_only,
+            generation: None,
+            request_id: self.request_id.clone(),
+            caller: self.caller.clone(),
+            error: result.error.clone(),
+            timestamp: now,
+            summary: result.summary.clone(),
+        })
+    }
+
     fn record(&self, clock: &dyn Clock) -> Record {
         Record {
             run_id: self.run_id.clone(),
@@ -362,6 +386,7 @@ impl Order {
             started: clock.now(),
             ended: None,
             result: None,
+            untold: String::new(),
         }
     }
 }
@@ -384,10 +409,18 @@ pub fn carry_out(
     let _ = tell.write_all(word.as_bytes()).and_then(|()| tell.flush());
     drop(tell);
     let (order, book, record, _locks) = begun?;
-    let (session, trouble) = order.perform(&clock);
+    let mut teller = Teller::begin(&order, record.started);
+    let (session, trouble) = order.perform(&clock, &mut teller);
+    let result = order.result(&session, trouble);
+    // Events are safe before anybody hears that the run is over.
+    let untold = teller.finish(order.summary(&result, &*clock));
     let record = Record {
         ended: Some(clock.now()),
-        result: Some(order.result(&session, trouble)),
+        result: Some(result),
+        untold: untold
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default(),
         ..record
     };
     Ok(book.end(&record)?)
@@ -451,11 +484,32 @@ pub(super) fn facts_of(choria: &Value, clock: Arc<dyn Clock>) -> Facts {
     }))
 }
 
-/// Hears events and lines that nobody watches; the session keeps the events.
-struct Silent;
+/// Hands events over to the daemon of the node, if it has one. Lines nobody watches.
+struct Teller(Result<Option<Handover>, HandoverError>);
 
-impl Sink for Silent {
-    fn event(&mut self, _event: &TransactionEvent, _manifest: Option<&str>) {}
+impl Teller {
+    fn begin(order: &Order, started: DateTime<Utc>) -> Self {
+        Self(Handover::begin(&order.state_dir, &order.run_id, started))
+    }
+
+    /// Returns when all that happened is safe, or the first thing that went wrong.
+    fn finish(self, run: Option<RunSummary>) -> Result<(), HandoverError> {
+        match self.0? {
+            Some(handover) => handover.finish(run),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Sink for Teller {
+    fn event(&mut self, event: &TransactionEvent, _manifest: Option<&str>) {
+        // A run does not fail because nobody hears of it.
+        if let Ok(Some(handover)) = &mut self.0
+            && let Err(error) = handover.event(event)
+        {
+            self.0 = Err(error);
+        }
+    }
 
     fn line(&mut self, _line: &Line) {}
 
