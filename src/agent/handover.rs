@@ -182,6 +182,8 @@ fn handed_over(directory: &Path) -> Result<Vec<(PathBuf, RunId)>, FileError> {
 pub struct Intake {
     directory: PathBuf,
     turns: Turns,
+    /// What last went wrong: the same is told once.
+    trouble: Option<String>,
 }
 
 impl Intake {
@@ -192,27 +194,39 @@ impl Intake {
         Ok(Self {
             directory,
             turns: Turns::of(state_dir),
+            trouble: None,
         })
     }
 
-    /// Puts what was handed over into the node's spool. Does nothing, and costs next to nothing,
-    /// where nothing was.
-    pub fn take(&self, node: &Node) {
-        if let Err(error) = self.take_all(node) {
-            let fields = [("error", error.to_string())];
+    /// Reports whether there may be something to take; costs next to nothing.
+    pub fn has_any(&self) -> bool {
+        // What is in the way is told by whoever takes.
+        files::list(&self.directory).map_or(true, |names| !names.is_empty())
+    }
+
+    /// Puts what was handed over into the node's spool.
+    pub fn take(&mut self, node: &Node) {
+        let trouble = self.take_all(node).err().map(|error| error.to_string());
+        if let Some(error) = &trouble
+            && self.trouble != trouble
+        {
+            let fields = [("error", error.clone())];
             let text = "Could not take over the events of another run";
             node.say(Level::Error, text, &fields);
         }
+        self.trouble = trouble;
     }
 
+    /// Takes all that can be taken, and returns the first trouble with the rest.
     fn take_all(&self, node: &Node) -> Result<(), HandoverError> {
+        let mut taken = Ok(());
         // First the names, then whose turn it is: who has a file here had the turn before.
         for (path, run) in handed_over(&self.directory)? {
             if self.turns.is_over(&run)? {
-                take(&path, node)?;
+                taken = taken.and(take(&path, node));
             }
         }
-        Ok(())
+        taken
     }
 }
 
@@ -251,4 +265,123 @@ fn take(path: &Path, node: &Node) -> Result<(), HandoverError> {
     }
     node.outbox.sync();
     Ok(files::remove(path)?)
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::resource::{Package, Properties, Resource};
+
+    fn at(nanos: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp_nanos(1_800_000_000_000_000_000 + nanos)
+    }
+
+    fn run(number: u128) -> RunId {
+        RunId::new(at(0), number)
+    }
+
+    fn event(name: &str) -> TransactionEvent {
+        let resource = Resource::new(name, "present", Properties::Package(Package::default()));
+        TransactionEvent::begin(run(1), at(0), "apt", &Arc::new(resource))
+    }
+
+    /// Returns a state directory that a daemon has made ready, and where files are in it.
+    fn with_daemon() -> (tempfile::TempDir, PathBuf) {
+        let room = tempfile::tempdir().unwrap();
+        let intake = Intake::open(room.path()).unwrap();
+        assert!(!intake.has_any());
+        (room, intake.directory)
+    }
+
+    fn begin(room: &tempfile::TempDir, number: u128, nanos: i64) -> Handover {
+        Handover::begin(room.path(), &run(number), at(nanos))
+            .unwrap()
+            .unwrap()
+    }
+
+    #[test]
+    fn without_a_daemon_nothing_is_left() {
+        let room = tempfile::tempdir().unwrap();
+        let none = Handover::begin(room.path(), &run(1), at(0)).unwrap();
+        assert!(none.is_none());
+        assert_eq!(room.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn events_are_lines_in_a_file_that_names_its_run() {
+        let (room, directory) = with_daemon();
+        let mut handover = begin(&room, 7, 0);
+        for name in ["zsh", "vim"] {
+            handover.event(&event(name)).unwrap();
+        }
+        handover.finish(None).unwrap();
+        let [(path, id)] = &handed_over(&directory).unwrap()[..] else {
+            panic!("one file");
+        };
+        assert_eq!(*id, run(7));
+        let text = std::fs::read_to_string(path).unwrap();
+        let names = text.lines().map(|line| match serde_json::from_str(line) {
+            Ok(Told::Event(event)) => event.name,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(names.collect::<Vec<_>>(), ["zsh", "vim"]);
+    }
+
+    #[test]
+    fn an_event_comes_out_as_it_went_in() {
+        let before = event("zsh");
+        let line = line(&Told::Event(Box::new(before.clone()))).unwrap();
+        let Told::Event(after) = serde_json::from_slice(&line).unwrap() else {
+            panic!("an event");
+        };
+        assert_eq!(
+            json::compact(&*after).unwrap(),
+            json::compact(&before).unwrap()
+        );
+    }
+
+    #[test]
+    fn what_a_run_says_beyond_the_bound_is_counted() {
+        let (room, directory) = with_daemon();
+        let mut handover = begin(&room, 1, 0);
+        handover.length = MAX_FILE - 10;
+        handover.event(&event("zsh")).unwrap();
+        handover.finish(None).unwrap();
+        let (path, _) = handed_over(&directory).unwrap().remove(0);
+        let content = std::fs::read(path).unwrap();
+        let said = String::from_utf8_lossy(content.trim_ascii_start());
+        assert!(said.ends_with("{\"left_out\":1}\n"));
+    }
+
+    #[test]
+    fn the_oldest_make_room_and_what_they_held_is_counted() {
+        let (room, directory) = with_daemon();
+        for (number, nanos) in [(1, 1), (2, 2)] {
+            let mut handover = begin(&room, number, nanos);
+            handover.event(&event("zsh")).unwrap();
+            // As long as its lines, for all that counts.
+            handover.file.truncate(MAX_WAITING / 2 + 1).unwrap();
+            handover.file.sync().unwrap();
+        }
+        let handover = begin(&room, 3, 3);
+        assert_eq!(handover.left_out, 1);
+        let left: Vec<RunId> = handed_over(&directory)
+            .unwrap()
+            .into_iter()
+            .map(|(_, id)| id)
+            .collect();
+        assert_eq!(left, [run(2), run(3)]);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (room, directory) = with_daemon();
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&directory, open).unwrap();
+        assert!(Handover::begin(room.path(), &run(1), at(0)).is_err());
+    }
 }

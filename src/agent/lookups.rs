@@ -66,10 +66,17 @@ impl Notes {
         })
     }
 
+    /// Notes what was found first: should the same question get another answer later in the run,
+    /// the run as a whole is out of date.
     fn note(&self, words: Words, found: Option<Digest>) {
+        let any = |word: String| match word.is_empty() {
+            true => "*".into(),
+            false => word,
+        };
+        let words = words.map(any);
         let mut noted = lock(&self.0);
         if noted.len() < MOST_NOTED || noted.contains_key(&words) {
-            noted.insert(words, found);
+            noted.entry(words).or_insert(found);
         }
     }
 }
@@ -312,9 +319,13 @@ struct Watching {
 impl Watching {
     /// Tells what stands, whenever that may have changed, until nobody listens.
     async fn run(self, tell: mpsc::Sender<(Words, Digest)>) {
+        let mut link = self.connection.state();
         let mut failures = 0;
         let mut told: Option<Instant> = None;
         loop {
+            if link.wait_for(|link| link.is_up()).await.is_err() {
+                return;
+            }
             let words = self.words.each_ref().map(String::as_str);
             let watching = self.connection.watch_registrations(&self.stream, words);
             match watching.await {
@@ -468,6 +479,18 @@ mod tests {
         lookups.settle("bundle/2", Some(2), &notes, true);
         let known: Vec<String> = lookups.all().into_keys().collect();
         assert_eq!(known, ["bundle/2", "file"]);
+    }
+
+    #[test]
+    fn a_question_that_was_asked_twice_keeps_its_first_answer() {
+        let notes = Notes::default();
+        notes.note(words("web"), Some(state(&[80])));
+        notes.note(words("web"), Some(state(&[])));
+        let [cluster, protocol, service, _] = words("web");
+        notes.note([cluster, protocol, service, String::new()], None);
+        let noted = lock(&notes.0).clone();
+        let expected = (words("web"), Some(state(&[80])));
+        assert_eq!(noted, Found::from([expected]));
     }
 
     #[test]

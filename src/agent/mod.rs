@@ -330,7 +330,7 @@ impl Agent {
 
     /// Takes over the events of runs that other programs make on this node.
     fn begin_intake(&mut self, config: &Config) -> Result<(), AgentError> {
-        let intake = Intake::open(&config.state_dir)?;
+        let mut intake = Intake::open(&config.state_dir)?;
         let (node, mut stopped) = (self.node.clone(), self.stop.subscribe());
         self.tasks.spawn(async move {
             let mut round = tokio::time::interval(PATROL);
@@ -339,7 +339,18 @@ impl Agent {
                     _ = stopped.wait_for(|stopped| *stopped) => true,
                     _ = round.tick() => false,
                 };
-                intake.take(&node);
+                if intake.has_any() {
+                    let node = node.clone();
+                    let taking = move || {
+                        intake.take(&node);
+                        intake
+                    };
+                    match tokio::task::spawn_blocking(taking).await {
+                        Ok(back) => intake = back,
+                        // The program is ending.
+                        Err(_) => return,
+                    }
+                }
                 if is_last {
                     return;
                 }

@@ -32,7 +32,7 @@ use crate::model::request::parse_ensure;
 use crate::model::resource::Phase;
 use crate::model::run::{RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::secret::redact_url;
-use crate::nats::Bus;
+use crate::nats::{Bus, registration};
 use crate::system::runner::{detach, lead_session};
 use crate::system::{
     Accounts, Cause, Clock, Command, Digest, FileLock, LockError, SystemRunner, files,
@@ -211,7 +211,7 @@ impl Order {
 
     /// Returns what templates see. Relative paths start at `directory`.
     fn env(&self, directory: &Path, bus: &Bus, clock: &Arc<dyn Clock>) -> Env {
-        let bus = bus.clone();
+        let (bus, registry) = (bus.clone(), bus.clone());
         Env {
             facts: facts_of(&self.facts, clock.clone()),
             environ: Value::empty_map(),
@@ -222,6 +222,9 @@ impl Order {
             })),
             kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
                 bus.kv_get(bucket, key)
+            })),
+            registrations: Some(Arc::new(move |words| {
+                registry.registrations(registration::STREAM, words)
             })),
             ..Env::default()
         }
