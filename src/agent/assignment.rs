@@ -14,6 +14,7 @@ use super::schedule::perform;
 use super::trust::{Asker, Unfit};
 use super::work::{Done, Order, What};
 use crate::engine::{Level, Mode};
+use crate::model::governor::Claim;
 use crate::model::json;
 use crate::model::node::{Assignment, BundleRef, Drift, REPORT, Report};
 use crate::model::run::{RunOutcome, RunSummary, Trigger};
@@ -71,6 +72,17 @@ impl Assignments {
         self.tell().await;
     }
 
+    /// Converges again if a bundle of the assignment looked up what has changed since.
+    pub async fn look_again(&mut self, manifest: &str) {
+        if let Some((wanted, asker)) = self.last_seen()
+            && wanted.manifests.iter().any(|it| source_of(it) == manifest)
+            && self.node.pause.current().is_none()
+        {
+            self.converge(wanted, &asker, Trigger::Registration).await;
+            self.tell().await;
+        }
+    }
+
     /// Runs the health checks of what this node last accepted, and converges anew if they find
     /// something critical. An assignment that only looks is not there to mend.
     pub async fn check_health(&mut self) {
@@ -83,7 +95,14 @@ impl Assignments {
                 health_check_only: true,
                 ..Mode::default()
             };
-            let run = self.run(&assignment, &asker, bundle, mode, Trigger::HealthCheck);
+            let run = self.run(
+                &assignment,
+                &asker,
+                bundle,
+                mode,
+                None,
+                Trigger::HealthCheck,
+            );
             if let Ok(done) = run.await
                 && done.run.summary.health_check_critical_count > 0
             {
@@ -155,12 +174,17 @@ impl Assignments {
         let mut worst: Option<RunSummary> = None;
         let mut drift = Vec::new();
         let mut error = String::new();
+        let slot = assignment
+            .governor
+            .as_ref()
+            .filter(|_| !self.came_through(assignment.generation));
         for bundle in &assignment.manifests {
             let mode = Mode {
                 noop: assignment.noop,
                 ..Mode::default()
             };
-            match self.run(&assignment, asker, bundle, mode, trigger).await {
+            let run = self.run(&assignment, asker, bundle, mode, slot, trigger);
+            match run.await {
                 Ok(Done { run, events, .. }) => {
                     drift.extend(events.iter().filter_map(|it| Drift::of(it, run.noop)));
                     let is_worse = |worst: &RunSummary| rank(&run) > rank(worst);
@@ -200,9 +224,10 @@ impl Assignments {
         asker: &Asker,
         bundle: &BundleRef,
         mode: Mode,
+        governor: Option<&Claim>,
         trigger: Trigger,
     ) -> Result<Done, String> {
-        let source = format!("obj://{MANIFESTS}/{}", bundle.object());
+        let source = source_of(bundle);
         let copy = self.copy(&source, bundle).await?;
         let order = Order {
             run_id: self.node.next_id(),
@@ -212,7 +237,7 @@ impl Assignments {
             },
             mode,
             data: assignment.data.clone(),
-            governor: None,
+            governor: governor.cloned(),
             trigger,
             generation: Some(assignment.generation),
             request_id: String::new(),
@@ -222,6 +247,17 @@ impl Assignments {
         perform(&self.node, order)
             .await
             .map_err(|refusal| refusal.to_string())
+    }
+
+    /// Reports whether this generation was applied to its end, in this life of the agent or before.
+    fn came_through(&self, generation: u64) -> bool {
+        let ended = |report: &Report| {
+            let run = report.run.as_ref();
+            report.error.is_empty() && run.is_some_and(|run| run.error.is_empty())
+        };
+        self.report
+            .as_ref()
+            .is_some_and(|(report, _)| report.generation == generation && ended(report))
     }
 
     /// Returns the copy of a bundle, fetched if need be.
@@ -304,6 +340,11 @@ impl Assignments {
 fn read_document<T: serde::de::DeserializeOwned>(file: &std::path::Path) -> Option<T> {
     let text = files::read_to_string(file, MAX_BYTES).ok()?;
     serde_json::from_str(&text).ok()
+}
+
+/// Returns the name under which a bundle is applied.
+fn source_of(bundle: &BundleRef) -> String {
+    format!("obj://{MANIFESTS}/{}", bundle.object())
 }
 
 /// Orders outcomes by how much they matter.

@@ -1,6 +1,8 @@
 //! The desk: one run at a time on a thread of its own, the rest in a short queue. The thread comes
 //! with the first job and goes after a while without one.
 //!
+//! Before a job begins the node must be free of runs by other programs, see `turn`.
+//!
 //! Knows nothing of manifests or of the bus. A job is told either that it may begin or why it may
 //! not, exactly once, so that nobody waits for an answer that never comes.
 
@@ -10,18 +12,25 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::turn::Turns;
 use crate::model::run::{CurrentRun, RunId};
 use crate::model::text::go_duration;
-use crate::system::{Cancel, Clock};
+use crate::system::{Cancel, Clock, FileLock, LockError};
 
 /// How long the thread waits for another job before it goes.
 const LINGER: Duration = Duration::from_secs(10);
+
+/// How long to wait for the run of another program before looking whether that is still wanted.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Why a job did not begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("busy: {0} runs are waiting already")]
     Busy(usize),
+    /// Another program did not end its run in time.
+    #[error("busy: another run is going on: {0}")]
+    Held(String),
     #[error("deadline passed before the run could begin")]
     Deadline,
     #[error("cancelled before the run could begin")]
@@ -49,6 +58,14 @@ impl Permit {
         lock(&self.reason).clone()
     }
 
+    /// Returns why a run that has not begun must not begin any more, once that is so.
+    fn refusal(&self, now: DateTime<Utc>) -> Option<Refusal> {
+        if self.deadline.is_some_and(|deadline| now > deadline) {
+            return Some(Refusal::Deadline);
+        }
+        lock(&self.reason).is_some().then_some(Refusal::Cancelled)
+    }
+
     fn take_back(&self, reason: &str) {
         lock(&self.reason).get_or_insert_with(|| reason.into());
         self.cancel.cancel();
@@ -73,6 +90,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     most_waiting: usize,
     time_limit: Duration,
+    /// What is shared with other programs, if anything is.
+    turns: Option<Turns>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -91,12 +110,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Desk {
-    /// Opens a desk.
-    pub fn open(clock: Arc<dyn Clock>, most_waiting: usize, time_limit: Duration) -> Self {
+    /// Opens a desk. Its jobs take turns with the runs of other programs, if there may be any.
+    pub fn open(
+        clock: Arc<dyn Clock>,
+        most_waiting: usize,
+        time_limit: Duration,
+        turns: Option<Turns>,
+    ) -> Self {
         Self(Arc::new(Inner {
             clock,
             most_waiting,
             time_limit,
+            turns,
             state: Mutex::default(),
             changed: Condvar::new(),
         }))
@@ -238,9 +263,46 @@ impl Desk {
                 deadline,
             };
             run.since = now;
+            let id = run.run_id.clone();
             lock(&self.0.state).current = Some((run, permit.clone()));
-            work(Ok(permit));
+            match self.take_turn(&id, &permit) {
+                Ok(_turn) => work(Ok(permit)),
+                Err(refusal) => work(Err(refusal)),
+            }
             lock(&self.0.state).current = None;
+        }
+    }
+
+    /// Waits until no other program has a run going on, for as long as a run may take.
+    fn take_turn(&self, id: &RunId, permit: &Permit) -> Result<Option<FileLock>, Refusal> {
+        let Some(turns) = &self.0.turns else {
+            return Ok(None);
+        };
+        let clock = &*self.0.clock;
+        let began = clock.monotonic();
+        let mut has_waited = false;
+        loop {
+            let holder = match turns.take(id, LOOK_AGAIN, clock) {
+                Ok(turn) => {
+                    if has_waited {
+                        self.wait_for(None);
+                    }
+                    return Ok(Some(turn));
+                }
+                Err(LockError::Held { holder, .. }) => holder,
+                Err(error) => return Err(Refusal::Internal(error.to_string())),
+            };
+            if self.is_closed() {
+                return Err(Refusal::Closing);
+            }
+            if let Some(refusal) = permit.refusal(clock.now()) {
+                return Err(refusal);
+            }
+            if clock.monotonic().saturating_sub(began) >= self.0.time_limit {
+                return Err(Refusal::Held(holder));
+            }
+            has_waited = true;
+            self.wait_for(Some(format!("another run: {holder}")));
         }
     }
 
@@ -318,7 +380,7 @@ mod tests {
     fn busy_desk(
         clock: &Arc<FixedClock>,
     ) -> (Desk, std::sync::mpsc::Sender<()>, Receiver<Option<String>>) {
-        let desk = Desk::open(clock.clone(), 1, Duration::from_secs(60));
+        let desk = Desk::open(clock.clone(), 1, Duration::from_secs(60), None);
         let (hold, held) = channel::<()>();
         let (begun, begins) = channel();
         let (end, ended) = channel();
@@ -405,6 +467,44 @@ mod tests {
         desk.enforce_time_limit();
         drop(hold);
         assert_eq!(ended.recv().unwrap(), None);
+    }
+
+    /// Opens a desk beside another program that has a run going on until the lock is dropped.
+    fn shared_desk(clock: &Arc<FixedClock>) -> (tempfile::TempDir, Desk, FileLock) {
+        let directory = tempfile::tempdir().unwrap();
+        let turns = Turns::of(directory.path());
+        let other = turns.take(&id(9), Duration::ZERO, &**clock).unwrap();
+        let limit = Duration::from_secs(60);
+        let desk = Desk::open(clock.clone(), 1, limit, Some(turns));
+        (directory, desk, other)
+    }
+
+    #[test]
+    fn a_run_of_another_program_is_waited_for_but_not_for_ever() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (_directory, desk, other) = shared_desk(&clock);
+        // Time passes only by waiting here.
+        let (work, first) = told();
+        desk.submit(job(1, work));
+        let Err(Refusal::Held(holder)) = first.recv().unwrap() else {
+            panic!("it is not busy");
+        };
+        assert!(holder.ends_with(&format!("(run {})", id(9))), "{holder}");
+        drop(other);
+        let (work, second) = told();
+        desk.submit(job(2, work));
+        assert_eq!(second.recv().unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn who_waits_for_another_program_still_has_a_deadline() {
+        let clock = Arc::new(FixedClock::new(start()));
+        let (_directory, desk, _other) = shared_desk(&clock);
+        let (work, late) = told();
+        let mut late_job = job(1, work);
+        late_job.deadline = Some(start() + chrono::TimeDelta::seconds(5));
+        desk.submit(late_job);
+        assert_eq!(late.recv().unwrap(), Err(Refusal::Deadline));
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! itself, `assignment` for what the fleet wants of it, `work` for a run, `desk` for the queue,
 //! `trust` for who may
 //! ask, `spool` and `publisher` for how events reach the bus, `herald` for what Choria's tools hear,
-//! `registrar` for services. Everything keeps going while the bus is away.
+//! `registrar` for services, `lookups` for those of others, `turn` and `handover` for the other programs
+//! that make runs on this node. Everything keeps going while the bus is away.
 
 pub mod assignment;
 pub mod cache;
@@ -15,8 +16,10 @@ pub mod data;
 pub mod desk;
 pub mod facts;
 pub mod feed;
+pub mod handover;
 pub mod herald;
 pub mod log;
+pub mod lookups;
 pub mod metrics;
 pub mod monitor;
 pub mod node;
@@ -33,6 +36,7 @@ mod slots;
 pub mod sources;
 pub mod spool;
 pub mod trust;
+pub mod turn;
 pub mod verbs;
 pub mod work;
 
@@ -51,8 +55,10 @@ use data::DataKeeper;
 use desk::Desk;
 use facts::FactsKeeper;
 use feed::{Feed, News};
+use handover::Intake;
 use herald::Herald;
 use log::Log;
+use lookups::{Keeper, Lookups};
 use metrics::Metrics;
 use monitor::{Monitor, MonitorError, Probes};
 use node::{Memory, Node, VERSION};
@@ -65,6 +71,7 @@ use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
 use trust::audit::Audit;
 use trust::{Gatekeeper, TrustError, this_boot};
+use turn::Turns;
 use verbs::Answering;
 
 use crate::engine::{Level, Line};
@@ -157,6 +164,7 @@ impl Agent {
         agent.begin_publishing(spool);
         agent.begin_telling();
         agent.begin_registering(config);
+        agent.begin_intake(config)?;
         agent.begin_patrol();
         agent.begin_monitor(config).await?;
         Ok(agent)
@@ -299,13 +307,56 @@ impl Agent {
             offset: config.splay_offset(),
         };
         let schedule = Schedule::new(self.node.clone(), feeds, assignments, times);
+        let (ask, outdated) = mpsc::channel(1);
+        if let Some(lookups) = &self.node.lookups {
+            let keeper = Keeper::new(
+                lookups.clone(),
+                self.connection.clone(),
+                config.registration_stream.clone(),
+                self.node.log.clone(),
+                times.floor(),
+            );
+            self.tasks.spawn(keeper.keep(ask, self.stop.subscribe()));
+        }
         let signals = Signals {
             fresh: feeds_told,
+            outdated,
             nudge,
             link,
             stop: self.stop.subscribe(),
         };
         self.tasks.spawn(schedule.run(signals));
+    }
+
+    /// Takes over the events of runs that other programs make on this node.
+    fn begin_intake(&mut self, config: &Config) -> Result<(), AgentError> {
+        let mut intake = Intake::open(&config.state_dir)?;
+        let (node, mut stopped) = (self.node.clone(), self.stop.subscribe());
+        self.tasks.spawn(async move {
+            let mut round = tokio::time::interval(PATROL);
+            loop {
+                let is_last = tokio::select! {
+                    _ = stopped.wait_for(|stopped| *stopped) => true,
+                    _ = round.tick() => false,
+                };
+                if intake.has_any() {
+                    let node = node.clone();
+                    let taking = move || {
+                        intake.take(&node);
+                        intake
+                    };
+                    match tokio::task::spawn_blocking(taking).await {
+                        Ok(back) => intake = back,
+                        // The program is ending.
+                        Err(_) => return,
+                    }
+                }
+                if is_last {
+                    return;
+                }
+            }
+        });
+        Ok(())
     }
 
     /// Ends runs that take too long and keeps the gauges current.
@@ -375,7 +426,8 @@ fn build(
 ) -> Result<Node, AgentError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     files::create_private_dir(&config.state_dir)?;
-    let desk = Desk::open(clock.clone(), config.queue, config.run_timeout);
+    let turns = Turns::of(&config.state_dir);
+    let desk = Desk::open(clock.clone(), config.queue, config.run_timeout, Some(turns));
     let places = Places::from_env(&environ);
     let (pause, trouble) = PauseBook::open(&config.state_dir.join("pause.json"), clock.clone());
     let trust = config.trust.as_ref();
@@ -424,6 +476,7 @@ fn build(
         herald,
         registrar,
         registration_stream: config.registration_stream.clone(),
+        lookups: config.registration_watch.then(Lookups::default),
         bus: Bus::over(connection.clone(), Handle::current()),
         pretend: None,
         metrics,

@@ -12,6 +12,7 @@ use super::desk::Desk;
 use super::facts::FactsKeeper;
 use super::herald::Herald;
 use super::log::Log;
+use super::lookups::Lookups;
 use super::metrics::Metrics;
 use super::outbox::Outbox;
 use super::pause::PauseBook;
@@ -66,6 +67,8 @@ pub struct Node {
     pub registrar: Option<Registrar>,
     /// Where templates look services up.
     pub registration_stream: String,
+    /// Takes what manifests look up, if that is watched.
+    pub lookups: Option<Lookups>,
     pub bus: Bus,
     pub metrics: Metrics,
     pub log: Log,

@@ -35,7 +35,8 @@ pub struct Times {
 }
 
 impl Times {
-    fn floor(&self) -> Duration {
+    /// Returns the least time between two runs of a manifest that nobody asked for.
+    pub(super) fn floor(&self) -> Duration {
         FLOOR.min(self.interval / 2)
     }
 
@@ -66,6 +67,8 @@ struct Turn {
 pub struct Signals {
     /// The number of a feed that has something new.
     pub fresh: mpsc::Receiver<usize>,
+    /// The name of a manifest that looked up what has changed since.
+    pub outdated: mpsc::Receiver<String>,
     pub nudge: Arc<Notify>,
     pub link: watch::Receiver<Link>,
     pub stop: watch::Receiver<bool>,
@@ -116,6 +119,7 @@ impl Schedule {
                     checks = self.next_checks();
                 }
                 Some(number) = signals.fresh.recv() => self.apply(number, Trigger::Source).await,
+                Some(manifest) = signals.outdated.recv() => self.look_again(&manifest).await,
                 () = signals.nudge.notified() => self.assignments.follow(Check::IfNew).await,
                 Ok(()) = signals.link.changed() => {
                     if matches!(*signals.link.borrow_and_update(), Link::Up { .. }) {
@@ -145,6 +149,19 @@ impl Schedule {
             self.apply(number, trigger).await;
         }
         self.assignments.follow(Check::Always).await;
+    }
+
+    /// Applies a manifest again, because what it looked up has changed.
+    async fn look_again(&mut self, manifest: &str) {
+        let node = &self.node;
+        let is_meant = |turn: &Turn| {
+            let what = turn.feed.what(node);
+            what.is_some_and(|(what, _)| what.shown() == manifest)
+        };
+        match self.feeds.iter().position(is_meant) {
+            Some(number) => self.apply(number, Trigger::Registration).await,
+            None => self.assignments.look_again(manifest).await,
+        }
     }
 
     /// Applies one feed, unless the node is paused, nothing was fetched yet, or the clock asks

@@ -493,7 +493,7 @@ fn reply(document: &impl serde::Serialize) -> Answer {
 
 fn refused(verb: Verb, refusal: &Refusal) -> Answer {
     let code = match refusal {
-        Refusal::Busy(_) => code::BUSY,
+        Refusal::Busy(_) | Refusal::Held(_) => code::BUSY,
         Refusal::Deadline => code::LATE,
         Refusal::Cancelled | Refusal::Closing => code::CLOSING,
         Refusal::Internal(_) => code::INTERNAL,

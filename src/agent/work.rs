@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::data::{DataKeeper, Resolved};
 use super::desk::Permit;
+use super::lookups::{Lookups, Notes};
 use super::node::Node;
 use super::slots::claim_of;
 use super::sources::{self, Fetched};
@@ -120,11 +121,12 @@ impl Order {
     pub fn carry_out(&self, node: &Node, permit: &Permit) -> Done {
         let mut order = self.clone();
         order.mode.noop |= node.noop && !order.mode.health_check_only;
+        let notes = Notes::default();
         let Applied {
             session,
             diff,
             error,
-        } = match order.apply(node, permit) {
+        } = match order.apply(node, permit, &notes) {
             Ok(applied) => applied,
             Err(error) => Applied {
                 session: Session::memory(node.clock.now()),
@@ -134,12 +136,22 @@ impl Order {
         };
         let run = order.summary(node, session.summary(), error.unwrap_or_default());
         node.finish(&run);
+        if let Some(lookups) = order.lookups(node) {
+            lookups.settle(&run.source, run.generation, &notes, run.error.is_empty());
+        }
         node.log.line(&closing(&run));
         Done {
             run,
             events: session.events().to_vec(),
             diff,
         }
+    }
+
+    /// Returns who wants to know what is looked up: nobody for a run that is not repeated, or that
+    /// looks at half of the manifest.
+    fn lookups<'n>(&self, node: &'n Node) -> Option<&'n Lookups> {
+        let is_repeated = self.trigger != Trigger::Request && !self.mode.health_check_only;
+        node.lookups.as_ref().filter(|_| is_repeated)
     }
 
     /// Returns the summary of an order that did not even begin.
@@ -169,8 +181,8 @@ impl Order {
     }
 
     /// Runs the manifest; an early end comes back beside what was done until then.
-    fn apply(&self, node: &Node, permit: &Permit) -> Result<Applied, String> {
-        let (env, external, manifest, _kept) = self.load(node)?;
+    fn apply(&self, node: &Node, permit: &Permit, notes: &Notes) -> Result<Applied, String> {
+        let (env, external, manifest, _kept) = self.load(node, notes)?;
         let claims = [&manifest.governor, &self.governor, &node.governor].map(Option::as_ref);
         let slot = match claim_of(self.mode, claims) {
             Some(claim) => Some(node.take_slot(claim, permit)?),
@@ -230,7 +242,11 @@ impl Order {
         })
     }
 
-    fn load(&self, node: &Node) -> Result<(Env, Value, Manifest, Option<Fetched>), String> {
+    fn load(
+        &self,
+        node: &Node,
+        notes: &Notes,
+    ) -> Result<(Env, Value, Manifest, Option<Fetched>), String> {
         let shown = self.what.shown();
         let (text, directory, kept) = match &self.what {
             What::Text(text) => (text.clone(), PathBuf::from("/"), None),
@@ -245,6 +261,10 @@ impl Order {
             }
         };
         let mut env = node.env(&directory);
+        if self.lookups(node).is_some() {
+            let stream = node.registration_stream.clone();
+            env.registrations = Some(notes.taking(node.bus.clone(), stream));
+        }
         let external = node.external_data(&env, DataKeeper::resolve)?;
         let external = match self.data.as_map() {
             Some(_) => external.merge_deep(&self.data),

@@ -21,6 +21,7 @@ use super::outputs::{
 use super::reply::{Answer, Failure};
 use super::run::{Order, Task, What, busy, facts_of};
 use crate::agent::pause::PauseBook;
+use crate::agent::turn::Turns;
 use crate::engine::{EventIds, Machine, Mode, Scope, look, to_look_at};
 use crate::model::node::NodeName;
 use crate::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
@@ -143,7 +144,9 @@ impl Asked<'_> {
     /// Returns an order that changes what it may and has no data.
     fn order(&self, task: Task) -> Result<Order, Failure> {
         Ok(Order {
+            state_dir: self.config.state_dir.clone(),
             run_dir: self.config.run_dir(),
+            identity: self.identity.clone(),
             run_id: EventIds::default().next(self.clock.now()),
             task,
             noop: false,
@@ -176,7 +179,8 @@ impl Asked<'_> {
             return Err(Failure::Aborted(reason));
         }
         self.audit(&about, None)?;
-        // Whoever holds the lock now would be met by the new process, too, a second later.
+        // A run of ours would be met by the new process, too, a second later. One of the daemon
+        // may be over by then.
         if let Some(id) = book.current().map_err(Failure::unknown)? {
             return Err(busy(&format!("(run {id})")));
         }
@@ -328,7 +332,8 @@ impl Asked<'_> {
             },
             None,
         )?;
-        let current = book.current().map_err(Failure::unknown)?;
+        let turns = Turns::of(&self.config.state_dir);
+        let current = turns.current().map_err(Failure::unknown)?;
         let (last_run, state) = match book.latest().map_err(Failure::unknown)? {
             Some((record, state)) => (record.run_id.to_string(), state.as_str()),
             None => (String::new(), NO_RUN),

@@ -11,6 +11,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::reply::clipped;
+use crate::agent::turn::named_in;
 use crate::model::event::{Outcome, Summary, TransactionEvent};
 use crate::model::json;
 use crate::model::run::{RunId, RunOutcome};
@@ -36,8 +37,8 @@ const MAX_TEXT: usize = 512;
 /// The longest event that a record keeps whole.
 const MAX_EVENT: usize = 64 * 1024;
 
-/// How long a run waits for the lock. Those who only ask hold it for an instant.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a run waits for a lock. Those who only ask hold it for an instant.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why the book can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +91,9 @@ pub(super) struct Record {
     #[serde(with = "maybe_timestamp")]
     pub ended: Option<DateTime<Utc>>,
     pub result: Option<RunResult>,
+    /// Why the node's daemon does not hear of it, should that be so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub untold: String,
 }
 
 /// What came of a run.
@@ -334,12 +338,6 @@ fn state_at_end(record: &Record) -> Option<State> {
     })
 }
 
-/// Returns the run that a holder of the lock says it is.
-pub(super) fn named_in(holder: &str) -> Option<RunId> {
-    let (_, rest) = holder.split_once("(run ")?;
-    rest.strip_suffix(')')?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -365,6 +363,7 @@ mod tests {
             started: at(nanos),
             ended: None,
             result: None,
+            untold: String::new(),
         }
     }
 
@@ -514,13 +513,5 @@ mod tests {
         assert!(document.get("properties").is_none());
         event.errors = vec!["short".into()];
         assert_eq!(fitting(&event).unwrap()["error"][0], "short");
-    }
-
-    #[test]
-    fn who_holds_the_lock_is_a_run_or_nobody_we_know() {
-        let id = record(0).run_id;
-        assert_eq!(named_in(&format!("pid 7 (run {id})")), Some(id));
-        assert_eq!(named_in("pid 7 (spool)"), None);
-        assert_eq!(named_in("another process"), None);
     }
 }

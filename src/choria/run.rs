@@ -2,33 +2,37 @@
 //!
 //! The order travels in a nameless file, so that no secret is on disk or in a list of processes. The
 //! process that carries it out says one line, that it began or why not, and nothing more; from then
-//! on the book tells. The lock is taken by the one process that needs it, for as long as it lives:
-//! between two that want it nothing can go wrong.
+//! on the book tells. The turn of the node and the lock of the book are taken by the one process that
+//! needs them, for as long as it lives: between two that want them nothing can go wrong.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::book::{Book, BookError, Record, RunResult, briefs, fitting, named_in};
+use super::book::{Book, BookError, PATIENCE, Record, RunResult, briefs, fitting};
 use super::config::bus;
 use super::ddl::Action;
 use super::reply::{Failure, clipped};
+use crate::agent::handover::{Handover, HandoverError};
 use crate::agent::sources::{self, Fetched};
-use crate::engine::{Engine, Line, Machine, Mode, Owed, Scope, Session, Sink};
+use crate::agent::turn::{Turns, named_in};
+use crate::engine::{Engine, EventIds, Line, Machine, Mode, Owed, Scope, Session, Sink};
 use crate::facts::{Gatherer, Places};
 use crate::hiera::Layers;
 use crate::manifest::{self, Input, Manifest};
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
 use crate::model::json;
+use crate::model::node::{NodeName, Token};
 use crate::model::request::parse_ensure;
 use crate::model::resource::Phase;
-use crate::model::run::{RunId, RunSummary};
+use crate::model::run::{RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::secret::redact_url;
-use crate::nats::Bus;
+use crate::nats::{Bus, registration};
 use crate::system::runner::{detach, lead_session};
 use crate::system::{
     Accounts, Cause, Clock, Command, Digest, FileLock, LockError, SystemRunner, files,
@@ -44,7 +48,7 @@ const MAX_ORDER: u64 = 64 * 1024 * 1024;
 const MAX_MANIFEST: u64 = 256 * 1024 * 1024;
 const MAX_READ: u64 = 16 * 1024 * 1024;
 
-/// How long a process may take to say that it began; it waits a second for the lock.
+/// How long a process may take to say that it began; it waits a second for each lock.
 const START_LIMIT: Duration = Duration::from_secs(5);
 
 /// The longest reason for an early end that is remembered; a manifest can have many problems.
@@ -104,7 +108,10 @@ impl What {
 /// A run to be carried out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
+    /// Where the node's daemon keeps its state.
+    pub state_dir: PathBuf,
     pub run_dir: PathBuf,
+    pub identity: NodeName,
     pub run_id: RunId,
     pub task: Task,
     pub noop: bool,
@@ -124,7 +131,7 @@ pub(super) struct Order {
 #[serde(rename_all = "snake_case")]
 enum Word {
     Begun,
-    /// Another run holds the lock.
+    /// It is another run's turn.
     Busy(String),
     Failed(String),
 }
@@ -204,7 +211,7 @@ impl Order {
 
     /// Returns what templates see. Relative paths start at `directory`.
     fn env(&self, directory: &Path, bus: &Bus, clock: &Arc<dyn Clock>) -> Env {
-        let bus = bus.clone();
+        let (bus, registry) = (bus.clone(), bus.clone());
         Env {
             facts: facts_of(&self.facts, clock.clone()),
             environ: Value::empty_map(),
@@ -216,16 +223,19 @@ impl Order {
             kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
                 bus.kv_get(bucket, key)
             })),
+            registrations: Some(Arc::new(move |words| {
+                registry.registrations(registration::STREAM, words)
+            })),
             ..Env::default()
         }
     }
 
     /// Does it, and returns what happened until it was over or something stood in its way.
-    fn perform(&self, clock: &Arc<dyn Clock>) -> (Session, Option<Trouble>) {
+    fn perform(&self, clock: &Arc<dyn Clock>, teller: &mut Teller) -> (Session, Option<Trouble>) {
         let mut session = Session::memory(clock.now());
         let trouble = match &self.task {
-            Task::Ensure { request, .. } => self.ensure(request, &mut session, clock),
-            Task::Apply(what) => self.apply(what, &mut session, clock),
+            Task::Ensure { request, .. } => self.ensure(request, &mut session, clock, teller),
+            Task::Apply(what) => self.apply(what, &mut session, clock, teller),
         };
         (session, trouble.err())
     }
@@ -235,6 +245,7 @@ impl Order {
         request: &str,
         session: &mut Session,
         clock: &Arc<dyn Clock>,
+        teller: &mut Teller,
     ) -> Result<(), Trouble> {
         let mut resource = parse_ensure(request).map_err(invalid)?;
         let env = self.env(Path::new("/"), &self.bus(), clock);
@@ -243,12 +254,7 @@ impl Order {
             .map_err(invalid)?;
         resource.complete().map_err(invalid)?;
         let runner = SystemRunner::new();
-        let mut sink = Silent;
-        let mut engine = Engine::new(
-            machine(&runner, &**clock),
-            std::mem::take(session),
-            &mut sink,
-        );
+        let mut engine = Engine::new(machine(&runner, &**clock), std::mem::take(session), teller);
         let event = engine.apply(&scope, &resource.into()).map_err(invalid);
         let result = match event {
             Ok(event) => engine.record(&scope, event).map_err(failed),
@@ -263,19 +269,15 @@ impl Order {
         what: &What,
         session: &mut Session,
         clock: &Arc<dyn Clock>,
+        teller: &mut Teller,
     ) -> Result<(), Trouble> {
         let (env, manifest, _kept) = self.load(what, clock)?;
         let mut scope = Scope::new(env, self.mode());
         scope.external = self.data.clone();
         let owed = Owed::open(&self.owed_file(what)?).map_err(failed)?;
         let runner = SystemRunner::new();
-        let mut sink = Silent;
-        let mut engine = Engine::new(
-            machine(&runner, &**clock),
-            std::mem::take(session),
-            &mut sink,
-        )
-        .owing(owed);
+        let mut engine =
+            Engine::new(machine(&runner, &**clock), std::mem::take(session), teller).owing(owed);
         let result = engine.run(&scope, &manifest).map_err(failed);
         *session = engine.into_session();
         result
@@ -347,6 +349,34 @@ impl Order {
         }
     }
 
+    /// Returns what the fleet hears of a run when it is over: of a single resource, nothing beside
+    /// its event.
+    fn summary(&self, result: &RunResult, clock: &dyn Clock) -> Option<RunSummary> {
+        if matches!(self.task, Task::Ensure { .. }) {
+            return None;
+        }
+        let now = clock.now();
+        Some(RunSummary {
+            protocol: RUN_SUMMARY.into(),
+            event_id: EventIds::default().next(now),
+            run_id: self.run_id.clone(),
+            identity: self.identity.clone(),
+            // The daemon knows which one it is.
+            collective: Token::default_collective(),
+            source: self.task.shown(),
+            trigger: Trigger::Request,
+            outcome: result.outcome,
+            noop: self.noop,
+            health_check_only: self.health_check_only,
+            generation: None,
+            request_id: self.request_id.clone(),
+            caller: self.caller.clone(),
+            error: result.error.clone(),
+            timestamp: now,
+            summary: result.summary.clone(),
+        })
+    }
+
     fn record(&self, clock: &dyn Clock) -> Record {
         Record {
             run_id: self.run_id.clone(),
@@ -359,6 +389,7 @@ impl Order {
             started: clock.now(),
             ended: None,
             result: None,
+            untold: String::new(),
         }
     }
 }
@@ -380,11 +411,19 @@ pub fn carry_out(
     // Whoever asked may be gone already; the run was ordered all the same.
     let _ = tell.write_all(word.as_bytes()).and_then(|()| tell.flush());
     drop(tell);
-    let (order, book, record, _lock) = begun?;
-    let (session, trouble) = order.perform(&clock);
+    let (order, book, record, _locks) = begun?;
+    let mut teller = Teller::begin(&order, record.started);
+    let (session, trouble) = order.perform(&clock, &mut teller);
+    let result = order.result(&session, trouble);
+    // Events are safe before anybody hears that the run is over.
+    let untold = teller.finish(order.summary(&result, &*clock));
     let record = Record {
         ended: Some(clock.now()),
-        result: Some(order.result(&session, trouble)),
+        result: Some(result),
+        untold: untold
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default(),
         ..record
     };
     Ok(book.end(&record)?)
@@ -393,7 +432,7 @@ pub fn carry_out(
 fn begin(
     order: impl Read,
     clock: &dyn Clock,
-) -> Result<(Order, Book, Record, FileLock), DetachedError> {
+) -> Result<(Order, Book, Record, [FileLock; 2]), DetachedError> {
     lead_session().map_err(DetachedError::Session)?;
     let mut text = Vec::new();
     order
@@ -402,13 +441,21 @@ fn begin(
         .map_err(DetachedError::Read)?;
     let order: Order = serde_json::from_slice(&text)?;
     let book = Book::open(&order.run_dir)?;
-    let lock = match book.lock(&order.run_id, clock) {
-        Err(LockError::Held { holder, .. }) => return Err(DetachedError::Busy(holder)),
-        lock => lock.map_err(BookError::from)?,
-    };
+    files::create_private_dir(&order.state_dir).map_err(BookError::from)?;
+    // Who has the turn is alone with the book, too, but for another state directory.
+    let turn = Turns::of(&order.state_dir).take(&order.run_id, PATIENCE, clock);
+    let turn = not_busy(turn)?;
+    let lock = not_busy(book.lock(&order.run_id, clock))?;
     let record = order.record(clock);
     book.begin(&record)?;
-    Ok((order, book, record, lock))
+    Ok((order, book, record, [turn, lock]))
+}
+
+fn not_busy(lock: Result<FileLock, LockError>) -> Result<FileLock, DetachedError> {
+    match lock {
+        Err(LockError::Held { holder, .. }) => Err(DetachedError::Busy(holder)),
+        lock => Ok(lock.map_err(BookError::from)?),
+    }
 }
 
 fn machine<'m>(runner: &'m SystemRunner, clock: &'m dyn Clock) -> Machine<'m> {
@@ -440,11 +487,32 @@ pub(super) fn facts_of(choria: &Value, clock: Arc<dyn Clock>) -> Facts {
     }))
 }
 
-/// Hears events and lines that nobody watches; the session keeps the events.
-struct Silent;
+/// Hands events over to the daemon of the node, if it has one. Lines nobody watches.
+struct Teller(Result<Option<Handover>, HandoverError>);
 
-impl Sink for Silent {
-    fn event(&mut self, _event: &TransactionEvent, _manifest: Option<&str>) {}
+impl Teller {
+    fn begin(order: &Order, started: DateTime<Utc>) -> Self {
+        Self(Handover::begin(&order.state_dir, &order.run_id, started))
+    }
+
+    /// Returns when all that happened is safe, or the first thing that went wrong.
+    fn finish(self, run: Option<RunSummary>) -> Result<(), HandoverError> {
+        match self.0? {
+            Some(handover) => handover.finish(run),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Sink for Teller {
+    fn event(&mut self, event: &TransactionEvent, _manifest: Option<&str>) {
+        // A run does not fail because nobody hears of it.
+        if let Ok(Some(handover)) = &mut self.0
+            && let Err(error) = handover.event(event)
+        {
+            self.0 = Err(error);
+        }
+    }
 
     fn line(&mut self, _line: &Line) {}
 

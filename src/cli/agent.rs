@@ -24,6 +24,7 @@ use crate::system::SystemClock;
 
 /// Runs the agent: keeps this node at its manifests and answers for it on the bus
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("registration", |arg| arg.hide(true)))]
 pub(super) struct Args {
     /// The agent's file
     #[arg(long, global = true, value_name = "FILE")]

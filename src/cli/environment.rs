@@ -46,6 +46,7 @@ pub(super) struct NatsArgs {
     context: Option<String>,
 
     /// The stream that holds registered services
+    // Commands that look none up take it, as upstream's do, and hide it.
     #[arg(
         short = 'R',
         long,

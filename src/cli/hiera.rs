@@ -46,6 +46,7 @@ struct FactSources {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("registration", |arg| arg.hide(true)))]
 struct ParseArgs {
     /// The document: a file, an http or https URL, or kv://BUCKET/KEY
     #[arg(env = "HIERA_INPUT")]

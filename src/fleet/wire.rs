@@ -102,6 +102,7 @@ mod tests {
                 manifests: vec![rollout.bundle.clone()],
                 data: Default::default(),
                 noop: false,
+                governor: None,
                 rollout: None,
                 assigned: at,
                 signature: None,

@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::event::TransactionEvent;
+use super::governor::Claim;
 use super::run::{CurrentRun, RunSummary};
 use super::text::{maybe_timestamp, quote, timestamp};
 use super::{Value, json};
@@ -238,6 +239,9 @@ pub struct Assignment {
     /// The node only says what it would do.
     #[serde(default)]
     pub noop: bool,
+    /// The slot without which the node does not begin to converge; once it has, it needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governor: Option<Claim>,
     /// The rollout that made it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Token>,
@@ -271,7 +275,12 @@ impl Assignment {
             &self.data,
             self.noop,
         );
-        json::compact(&parts).map(String::into_bytes)
+        // One that has no governor reads as it did before there were any.
+        match &self.governor {
+            None => json::compact(&parts),
+            Some(claim) => json::compact(&(parts, claim)),
+        }
+        .map(String::into_bytes)
     }
 }
 
@@ -394,6 +403,7 @@ mod tests {
                 .into_iter()
                 .collect(),
             noop: false,
+            governor: None,
             rollout: None,
             assigned: DateTime::UNIX_EPOCH,
             signature: None,
@@ -402,12 +412,13 @@ mod tests {
         let stored = json::compact(&assignment).unwrap();
         let read: Assignment = serde_json::from_str(&stored).unwrap();
         assert_eq!(read.signable(&node).unwrap(), signable);
-        let changes: [fn(&mut Assignment); 5] = [
+        let changes: [fn(&mut Assignment); 6] = [
             |assignment| assignment.generation = 5,
             |assignment| assignment.manifests.clear(),
             |assignment| assignment.manifests[0].digest = "1f".repeat(32).parse().unwrap(),
             |assignment| assignment.data = "x".into(),
             |assignment| assignment.noop = true,
+            |assignment| assignment.governor = Some(Claim::new("deploys".parse().unwrap())),
         ];
         for change in changes {
             let mut changed = assignment.clone();

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Value;
 use super::amount::{Amount, Percent};
+use super::governor::Claim;
 use super::node::{Assignment, BundleRef, NodeName, Token};
 use super::text::{maybe_timestamp, nanoseconds, timestamp};
 
@@ -135,6 +136,9 @@ pub struct Settings {
     /// How long a node may stay silent before it counts as unreachable.
     #[serde(with = "nanoseconds")]
     pub node_timeout: Duration,
+    /// The slot without which a node does not begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub governor: Option<Claim>,
     /// After this nothing more is begun.
     #[serde(with = "maybe_timestamp", skip_serializing_if = "Option::is_none")]
     pub deadline: Option<DateTime<Utc>>,
@@ -151,6 +155,7 @@ impl Default for Settings {
             budget: Budget::default(),
             parallel: None,
             node_timeout: Duration::from_secs(600),
+            governor: None,
             deadline: None,
         }
     }
@@ -487,6 +492,7 @@ mod tests {
             }],
             data: Value::Null,
             noop: false,
+            governor: None,
             rollout: None,
             assigned: DateTime::UNIX_EPOCH,
             signature: None,

@@ -33,6 +33,8 @@ pub enum Trigger {
     HealthCheck,
     /// A health check was critical.
     Remediation,
+    /// Services that the manifest looked up came, changed or went.
+    Registration,
     Request,
 }
 

@@ -92,13 +92,19 @@ impl Bus {
     /// Returns the registered services that match, as templates see them. What is registered but
     /// can't be read is nothing that a template could use.
     pub fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Value, String> {
+        let found = self.registered(stream, words);
+        let found = found.map_err(|err| format!("could not query registrations: {err}"))?;
+        Ok(found.iter().map(Entry::to_value).collect())
+    }
+
+    /// Returns the registered services that match and can be read.
+    pub fn registered(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, NatsError> {
         let (stream, words) = (stream.to_owned(), words.map(str::to_owned));
         let found = self.run(|connection| async move {
             let words = words.each_ref().map(String::as_str);
             connection.registrations(&stream, words).await
-        });
-        let found = found.map_err(|err| format!("could not query registrations: {err}"))?;
-        Ok(found.entries.iter().map(Entry::to_value).collect())
+        })?;
+        Ok(found.entries)
     }
 
     /// Writes an object of at most `limit` bytes and returns what it is.

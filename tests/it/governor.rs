@@ -458,3 +458,51 @@ async fn a_fleet_apply_carries_its_governor_to_the_nodes() {
     let told = "no slot in governor deploys within 1s";
     assert!(outcome.stdout.contains(told), "{outcome:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_nodes_of_a_rollout_take_their_slots_until_they_came_through() {
+    let fleet = Fleet::of_three();
+    make(&fleet.server, stream(1, HOUR)).await;
+    let manifest = exec(&format!("/usr/bin/touch {}", fleet.env.at("done")));
+    let file = fleet.env.write("app/manifest.yaml", manifest);
+    let directory = file.trim_end_matches("/manifest.yaml");
+    fleet
+        .ask(&["bundle", "push", directory, "--name", "app"])
+        .ok();
+    let blocker = occupy(&fleet.server).await;
+    let args = ["rollout", "start", "app", "--all", "--governor", DEPLOYS];
+    let short = [
+        &args[..],
+        &["--governor-timeout", "1s", "--max-failures", "9"],
+    ]
+    .concat();
+    let outcome = fleet.ask(&short);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(!fleet.env.exists("done"));
+    let told = runs(&fleet.server).await;
+    let no_slot = |run: &Value| {
+        let error = run["error"].as_str().unwrap_or_default();
+        error.contains("no slot in governor deploys within 1s")
+    };
+    assert_eq!(
+        told.iter().filter(|run| no_slot(run)).count(),
+        3,
+        "{told:#?}"
+    );
+    // What failed for want of a slot still needs one when it is tried again.
+    evict(&fleet.server, blocker).await;
+    let id = told_id(&fleet);
+    fleet.ask(&["rollout", "retry", &id]).ok();
+    assert!(fleet.env.exists("done"));
+    assert_eq!(taken(&fleet.server).await, 0);
+    let silly = [&args[..], &["--node-timeout", "5m"]].concat();
+    let outcome = fleet.ask(&silly);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+}
+
+/// Returns the id of the newest rollout.
+fn told_id(fleet: &Fleet) -> String {
+    let all = fleet.ask(&["rollout", "list", "--json"]).json();
+    let newest = all.as_array().unwrap().last().unwrap();
+    newest["id"].as_str().unwrap().to_owned()
+}

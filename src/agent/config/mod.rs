@@ -157,6 +157,8 @@ pub struct Config {
     pub beat: Duration,
     pub registration: Option<Registration>,
     pub registration_stream: String,
+    /// Whether a manifest is applied again when the services change that it looked up.
+    pub registration_watch: bool,
     /// Whose requests count; nothing leaves that to the bus.
     pub trust: Option<Trust>,
     pub choria: Choria,
@@ -213,6 +215,7 @@ impl Config {
             beat: Duration::from_secs(30),
             registration: None,
             registration_stream: registration::STREAM.into(),
+            registration_watch: false,
             trust: None,
             choria: Choria::default(),
             monitor: None,
@@ -365,6 +368,11 @@ impl Config {
                 let name: Token = keys::parsed(node)?;
                 Ok(name.into())
             },
+        );
+        keys.read(
+            "registration_watch",
+            &mut self.registration_watch,
+            keys::flag,
         );
         let mut trust = None;
         keys.section("trust", |keys| trust = Some(Trust::read(keys)));

@@ -103,6 +103,7 @@ cfengine_module: apt_get
 monitor_port: 9100
 monitor_address: 127.0.0.1
 registration_stream: SERVICES
+registration_watch: true
 ",
     );
     assert_eq!(config.identity.as_str(), "db1.example.net");
@@ -123,6 +124,7 @@ registration_stream: SERVICES
     let listen = config.monitor.unwrap();
     assert_eq!(listen.address, Some([127, 0, 0, 1].into()));
     assert_eq!(config.registration_stream, "SERVICES");
+    assert!(config.registration_watch);
 }
 
 #[test]

@@ -116,6 +116,7 @@ fn assignment(generation: u64, signer: Option<&Signer>, node: &NodeName) -> Assi
         manifests: Vec::new(),
         data: crate::model::Value::Null,
         noop: false,
+        governor: None,
         rollout: None,
         assigned: now(),
         signature: None,

@@ -4,14 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Place;
-use super::ask::{AskArgs, Errand, PaceArgs, SOON, WORK};
+use super::ask::{AskArgs, Errand, PaceArgs, SOON, SlotArgs, WORK};
 use super::report::Show;
 use super::select::SelectArgs;
 use crate::cli::environment::read_document;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use crate::model::Value;
-use crate::model::governor::{Claim, GovernorName, Timeout};
 use crate::model::json;
 use crate::model::run::{APPLY_REQUEST, ApplyRequest};
 use crate::model::text::url_scheme;
@@ -49,14 +48,8 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     wait: bool,
 
-    /// Lets a run begin only when it has a slot in this Choria governor, unless the manifest names
-    /// one
-    #[arg(long, value_name = "NAME")]
-    governor: Option<GovernorName>,
-
-    /// How long a run may wait for its slot [default: 5m]
-    #[arg(long, value_name = "DURATION", requires = "governor")]
-    governor_timeout: Option<Timeout>,
+    #[command(flatten)]
+    slot: SlotArgs,
 
     #[command(flatten)]
     select: SelectArgs,
@@ -74,17 +67,9 @@ impl Args {
         self.wait || self.diff
     }
 
-    /// Returns the slot that every run needs.
-    fn claim(&self) -> Option<Claim> {
-        Some(Claim {
-            name: self.governor.clone()?,
-            timeout: self.governor_timeout.unwrap_or_default(),
-        })
-    }
-
     /// Returns how long an answer usually takes.
     fn usual_limit(&self) -> Duration {
-        match (self.waits(), self.claim()) {
+        match (self.waits(), self.slot.claim()) {
             (false, _) => SOON,
             (true, None) => WORK,
             (true, Some(claim)) => WORK + claim.timeout.duration(),
@@ -121,7 +106,7 @@ fn request(args: &Args) -> Result<ApplyRequest, CliError> {
         noop: args.noop,
         health_check_only: args.monitor_only,
         wait: args.waits(),
-        governor: args.claim(),
+        governor: args.slot.claim(),
         data,
         ..ApplyRequest::default()
     };

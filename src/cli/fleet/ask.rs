@@ -17,6 +17,7 @@ use crate::fleet::inventory::Inventory;
 use crate::fleet::selection::Selection;
 use crate::fleet::sweep::{Course, Ended, Pace, sweep};
 use crate::model::amount::Amount;
+use crate::model::governor::{Claim, GovernorName, Timeout};
 use crate::model::node::NodeName;
 use crate::model::text::parse_wait;
 use crate::nats::{Connection, NatsError, Subjects, Verb};
@@ -76,6 +77,29 @@ impl FormatArgs {
             (_, true) => Format::Lines,
             _ => Format::Text,
         }
+    }
+}
+
+/// Which slot a run needs.
+#[derive(Debug, clap::Args)]
+pub(super) struct SlotArgs {
+    /// Lets a run begin only when it has a slot in this Choria governor, unless the manifest names
+    /// one
+    #[arg(long, value_name = "NAME")]
+    governor: Option<GovernorName>,
+
+    /// How long a run may wait for its slot [default: 5m]
+    #[arg(long, value_name = "DURATION", requires = "governor")]
+    governor_timeout: Option<Timeout>,
+}
+
+impl SlotArgs {
+    /// Returns the claim that every run has.
+    pub(super) fn claim(&self) -> Option<Claim> {
+        Some(Claim {
+            name: self.governor.clone()?,
+            timeout: self.governor_timeout.unwrap_or_default(),
+        })
     }
 }
 

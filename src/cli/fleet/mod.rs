@@ -46,6 +46,7 @@ pub(super) struct Args {
 
 /// Which fleet, and where it is.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("registration", |arg| arg.hide(true)))]
 struct Place {
     #[command(flatten)]
     nats: NatsArgs,

@@ -63,6 +63,33 @@ struct Identity {
     port: i64,
 }
 
+/// Which services: a word that is not given stands for any.
+#[derive(Debug, clap::Args)]
+struct Words {
+    /// Only of this cluster
+    #[arg(default_value = "*")]
+    cluster: String,
+
+    /// Only with this protocol
+    #[arg(default_value = "*")]
+    protocol: String,
+
+    /// Only this service
+    #[arg(default_value = "*")]
+    service: String,
+
+    /// Only at this address
+    #[arg(default_value = "*")]
+    address: String,
+}
+
+impl Words {
+    /// Returns the words in the order of a lookup.
+    fn all(&self) -> [&str; 4] {
+        [&self.cluster, &self.protocol, &self.service, &self.address]
+    }
+}
+
 impl Identity {
     /// Returns an entry of this service, with nothing else in it.
     fn entry(&self, priority: i64) -> Entry {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::failed;
+use super::{Words, failed};
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -13,21 +13,8 @@ use crate::model::{json, yaml};
 /// Shows registered services
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only of this cluster
-    #[arg(default_value = "*")]
-    cluster: String,
-
-    /// Only with this protocol
-    #[arg(default_value = "*")]
-    protocol: String,
-
-    /// Only this service
-    #[arg(default_value = "*")]
-    service: String,
-
-    /// Only at this address
-    #[arg(default_value = "*")]
-    address: String,
+    #[command(flatten)]
+    words: Words,
 
     /// Prints JSON
     #[arg(long, conflicts_with = "yaml")]
@@ -43,11 +30,10 @@ pub(super) fn run(
     nats: &NatsArgs,
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
-    let words = [&args.cluster, &args.protocol, &args.service, &args.address];
     let found = runtime::block_on(async {
         let connection = nats.connect().await?;
         let stream = nats.registration_stream();
-        let found = connection.registrations(stream, words.map(String::as_str));
+        let found = connection.registrations(stream, args.words.all());
         found.await.map_err(failed)
     })?;
     for what in &found.unreadable {

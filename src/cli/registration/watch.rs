@@ -3,7 +3,7 @@
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{failed, line};
+use super::{Words, failed, line};
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -14,21 +14,8 @@ use crate::nats::registration::{Change, Watch};
 /// Shows registered services, then what changes
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only of this cluster
-    #[arg(default_value = "*")]
-    cluster: String,
-
-    /// Only with this protocol
-    #[arg(default_value = "*")]
-    protocol: String,
-
-    /// Only this service
-    #[arg(default_value = "*")]
-    service: String,
-
-    /// Only at this address
-    #[arg(default_value = "*")]
-    ip: String,
+    #[command(flatten)]
+    words: Words,
 
     /// Prints one JSON document per line
     #[arg(long)]
@@ -40,11 +27,10 @@ pub(super) fn run(
     nats: &NatsArgs,
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
-    let words = [&args.cluster, &args.protocol, &args.service, &args.ip];
     runtime::block_on(async {
         let connection = nats.connect().await?;
         let stream = nats.registration_stream();
-        let watching = connection.watch_registrations(stream, words.map(String::as_str));
+        let watching = connection.watch_registrations(stream, args.words.all());
         let watch = watching.await.map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;

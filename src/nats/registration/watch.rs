@@ -37,6 +37,8 @@ pub struct Watch {
     seen: mpsc::Receiver<Seen>,
     known: Known,
     changes: VecDeque<Change>,
+    /// All there is was heard since reading last started.
+    is_current: bool,
 }
 
 impl Connection {
@@ -58,6 +60,7 @@ impl Connection {
             seen: follow::follow(self, wanted),
             known: Known::default(),
             changes: VecDeque::new(),
+            is_current: false,
         })
     }
 }
@@ -70,11 +73,27 @@ impl Watch {
                 return Some(change);
             }
             match self.seen.recv().await? {
-                Seen::Restart => self.known.doubt(),
+                Seen::Restart => {
+                    self.is_current = false;
+                    self.known.doubt();
+                }
                 Seen::Message(stored) => self.changes.extend(self.known.take(&stored)),
-                Seen::Current => self.changes.extend(self.known.settle()),
+                Seen::Current => {
+                    self.is_current = true;
+                    self.changes.extend(self.known.settle());
+                }
             }
         }
+    }
+
+    /// Reports whether all there is was heard: otherwise some of it is still to come.
+    pub fn is_current(&self) -> bool {
+        self.is_current
+    }
+
+    /// Returns the entries that stand, as far as they were heard.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.known.0.values().map(|told| &told.entry)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The external agent, driven as Choria's server does it: six variables, three arguments, a
 //! temporary directory, files.
 //! - `actions`: activation, and what each action tells
+//! - `beside`: a daemon on the same node
 //! - `runs`: runs that outlive their request, exclude each other, or are killed
 //! - `codes`: every code of the protocol, and requests that are none
 //! - `traces`: the audit, what is kept and for whom, an installed agent, its DDL
 
 mod actions;
+mod beside;
 mod codes;
 mod runs;
 mod traces;

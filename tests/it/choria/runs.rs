@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use ccm::nats::registration::{STREAM, StreamOptions};
 use serde_json::json;
 
 use super::{RPC, STABLE, Server, file};
@@ -185,4 +186,20 @@ fn an_apply_in_noop_or_of_health_checks_changes_nothing() {
         assert_eq!(run["outcome"], outcome, "{run:#}");
         assert!(!server.env.exists("touched"));
     }
+}
+
+#[tokio::test]
+async fn templates_look_services_up() {
+    let (server, nats) = (Server::new(), NatsServer::start());
+    server.configure(&format!("nats_server = {}\n", nats.url()));
+    let connection = nats.client().await;
+    let options = StreamOptions::default();
+    connection
+        .init_registrations(STREAM, options)
+        .await
+        .unwrap();
+    let lookup = "{{ len(registrations('prod', 'http', 'web', '*')) }} of us";
+    let wanted = file(&server.env.at("backends"), lookup);
+    assert_eq!(server.ask("ensure", wanted).ok()["changed"], true);
+    assert_eq!(server.env.read("backends"), "0 of us");
 }

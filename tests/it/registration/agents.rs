@@ -157,6 +157,54 @@ async fn the_first_run_of_an_agent_finds_services() {
     .await;
 }
 
+#[tokio::test]
+async fn a_manifest_is_applied_again_when_the_services_change_that_it_looked_up() {
+    let (env, server) = (TestEnv::new(), NatsServer::start());
+    init(&server).await;
+    let connection = server.client().await;
+    let lookup = "{{ len(registrations('prod', 'http', 'web', '*')) }} of us";
+    let target = env.at("backends");
+    let file = env.write(
+        "site.yaml",
+        format!("ccm:\n  resources:\n    - file:\n        - {target}: {{ensure: present, content: \"{lookup}\", owner: root, group: root, mode: 0644}}\n"),
+    );
+    let mut config = agent::config("lb1.lab", env.root());
+    config.registration_watch = true;
+    // Nothing but the registry makes it look again.
+    config.interval = Duration::from_secs(24 * 3600);
+    config.manifests = vec![file.parse().unwrap()];
+    let running = start(&config, &server).await;
+    // Twice the time between two runs that nobody asked for.
+    let follows = async |count: usize| {
+        let started = Instant::now();
+        let expected = format!("{count} of us");
+        while std::fs::read_to_string(env.path("backends")).unwrap_or_default() != expected {
+            assert!(started.elapsed() < 2 * LIMIT, "never: {expected}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    follows(0).await;
+    let destination = Destination::Jetstream(STREAM.into());
+    for address in ["10.0.0.1", "10.0.0.2"] {
+        let entry = super::entry(address, 80);
+        connection.register(&entry, &destination).await.unwrap();
+    }
+    // Both came at once, and are one change.
+    follows(2).await;
+    let gone = super::entry("10.0.0.1", 80);
+    connection.unregister(&gone, STREAM).await.unwrap();
+    // One that is only registered anew is none.
+    let stays = super::entry("10.0.0.2", 80);
+    connection.register(&stays, &destination).await.unwrap();
+    follows(1).await;
+    let printed = running.node().metrics.print();
+    let runs = printed
+        .lines()
+        .find(|line| line.contains("agent_apply_duration_seconds_count"));
+    assert!(runs.unwrap().ends_with(" 3"), "{runs:?}");
+    running.stop().await;
+}
+
 /// A host with a server, and agents that systemd runs.
 struct Site<'h>(&'h SystemdHost);
 
@@ -196,23 +244,19 @@ impl<'h> Site<'h> {
                 self.0
                     .sh("journalctl --no-pager -o cat -n 80 -u 'site-*' -u web -u lb")
             };
-            assert!(started.elapsed() < LIMIT, "never: {what}\n{}", log());
+            assert!(started.elapsed() < 2 * LIMIT, "never: {what}\n{}", log());
             std::thread::sleep(Duration::from_millis(200));
         }
     }
 
-    /// Waits until the balancer has loaded a file that holds these lines. Its agent is told to look
-    /// again, because nobody wants to wait for its interval.
+    /// Waits until the balancer has loaded a file that holds these lines. Its agent watches the
+    /// registry, so nobody has to tell it.
     fn balancer_follows(&self, backends: &str) {
         let expected = format!("# managed by ccm\n{backends}");
         self.eventually("the balancer follows", || {
             let is_there = self.0.exists("/root/loaded");
             let loaded = is_there.then(|| self.0.read("/root/loaded"));
-            let follows = loaded.is_some_and(|text| text.trim_end() == expected.trim_end());
-            if !follows {
-                self.0.sh("systemctl kill -s HUP site-balancer; sleep 1");
-            }
-            follows
+            loaded.is_some_and(|text| text.trim_end() == expected.trim_end())
         });
     }
 
@@ -257,7 +301,8 @@ fn a_load_balancer_follows_the_services_that_come_and_go() {
         host.write(&format!("/root/lb/{name}"), &example(name));
     }
 
-    site.agent("balancer", "/root/lb/manifest.yaml", "");
+    let lines = "registration_watch: true\n";
+    site.agent("balancer", "/root/lb/manifest.yaml", lines);
     site.balancer_follows("");
     let lines = "registration: jetstream\nhealth_check_interval: 1s\n";
     site.agent("webserver", "/root/web.yaml", lines);

@@ -29,6 +29,7 @@ async fn only_a_signed_assignment_that_is_not_older_is_followed() {
             manifests: Vec::new(),
             data: Value::Null,
             noop: false,
+            governor: None,
             rollout: None,
             assigned: SystemClock.now(),
             signature: None,

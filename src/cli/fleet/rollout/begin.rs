@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde_json::{Value as Json, json};
 
-use super::super::ask::{caller, inventory, wait};
+use super::super::ask::{SlotArgs, caller, inventory, wait};
 use super::super::select::SelectArgs;
 use super::{Desk, LeaseArgs, failed, no_bucket};
 use crate::cli::environment::read_document;
@@ -124,6 +124,9 @@ struct HowArgs {
     #[arg(long, value_name = "DURATION", value_parser = wait, default_value = "10m")]
     node_timeout: Duration,
 
+    #[command(flatten)]
+    slot: SlotArgs,
+
     /// When nothing more is begun: a time, or a duration from now
     #[arg(long, value_name = "TIME|DURATION", value_parser = deadline)]
     deadline: Option<DateTime<Utc>>,
@@ -149,8 +152,16 @@ fn deadline(text: &str) -> Result<DateTime<Utc>, String> {
 }
 
 impl HowArgs {
-    fn settings(&self) -> Settings {
-        Settings {
+    /// Returns what the caller asks for, if a node can be both waiting for a slot and not silent.
+    fn settings(&self) -> Result<Settings, CliError> {
+        let governor = self.slot.claim();
+        let longest = governor.as_ref().map(|claim| claim.timeout.duration());
+        if longest.is_some_and(|longest| longest >= self.node_timeout) {
+            return Err(CliError::usage(
+                "--governor-timeout must be shorter than --node-timeout: a node that waits for its slot is silent",
+            ));
+        }
+        Ok(Settings {
             canary: self.canary,
             waves: self.waves.clone(),
             order_by: self.order_by.clone(),
@@ -164,8 +175,9 @@ impl HowArgs {
             },
             parallel: self.parallel,
             node_timeout: self.node_timeout,
+            governor,
             deadline: self.deadline,
-        }
+        })
     }
 }
 
@@ -209,7 +221,7 @@ impl WhatArgs {
         };
         let mut nodes = resolved.chosen;
         nodes.extend(offline.iter().cloned());
-        let settings = self.how.settings();
+        let settings = self.how.settings()?;
         let plan = cut(&candidates(&inventory, &nodes), &settings).map_err(CliError::usage)?;
         Ok(Intended {
             bundle: version.bundle,

@@ -1,0 +1,174 @@
+//! Beside a daemon: one run at a time whoever makes it, and one place where events come together.
+
+use std::process::Command;
+
+use ccm::nats::Verb;
+use serde_json::{Value, json};
+
+use super::{Server, file};
+use crate::support::agent::{
+    self, AgentProcess, ask, eventually, file_request, request, stored_events,
+};
+use crate::support::nats::NatsServer;
+
+const NODE: &str = "web1.lab";
+
+/// Nobody listens there; a daemon works all the same.
+const NOWHERE: &str = "nats://127.0.0.1:1";
+
+/// Returns a server whose agent knows where the daemon of the node keeps its state.
+fn beside() -> Server {
+    let server = Server::new();
+    let state = server.env.at(&format!("{NODE}/state"));
+    let runs = server.env.at("state/choria-runs");
+    server.configure(&format!("state_dir = {state}\nrun_dir = {runs}\n"));
+    server
+}
+
+/// Waits until the daemon has a run going on, and returns its id.
+async fn busy_with(server: &Server) -> String {
+    let lock = format!("{NODE}/state/run.lock");
+    eventually("a run of the daemon", async || {
+        let text = server.env.exists(&lock).then(|| server.env.read(&lock))?;
+        let (_, id) = text.split_once("(run ")?;
+        Some(id.trim_end_matches(')').to_owned())
+    })
+    .await
+}
+
+/// Returns the subjects of the events about a resource, or about runs.
+async fn told(nats: &NatsServer, about: &str) -> Vec<(String, Value)> {
+    let mut events = stored_events(nats).await;
+    events.retain(|(_, event)| event["name"] == about || event["source"] == about);
+    events
+}
+
+#[tokio::test]
+async fn a_run_of_the_daemon_makes_us_busy_until_it_is_killed() {
+    let server = beside();
+    let manifest = server.env.write("site.yaml", server.patient_manifest());
+    let lines = format!("manifests: [{manifest}]\n");
+    let daemon = AgentProcess::start(&server.env, NODE, NOWHERE, &lines);
+    let id = busy_with(&server).await;
+    let ensure = file(&server.env.at("motd"), "hi");
+    assert_eq!(
+        server.ask("ensure", ensure.clone()).refused(1),
+        format!("run {id} is going on: wait for its end")
+    );
+    assert!(!server.env.exists("motd"));
+    assert_eq!(server.ask("ping", json!({})).ok()["current_run"], id);
+    daemon.kill();
+    assert_eq!(server.ask("ensure", ensure).ok()["changed"], true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_daemon_waits_for_a_run_of_ours_and_says_so() {
+    let (server, nats) = (beside(), NatsServer::start());
+    let client = nats.client().await;
+    let _daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
+    ask(&client, NODE, Verb::Ping, "").await;
+    let (run_id, _) = server.begin();
+    let wanted = file_request(&server.env.path("motd"), "hi");
+    let asking = {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let headers = ccm::nats::Headers::new();
+            let reply = request(&client, NODE, Verb::Ensure, headers, &wanted).await;
+            serde_json::from_slice::<Value>(&reply.body).unwrap()
+        })
+    };
+    let waits_for = eventually("the daemon waits", async || {
+        let status = ask(&client, NODE, Verb::Ping, "").await;
+        let text = status["current_run"]["waiting_for"].as_str()?;
+        Some(text.to_owned())
+    })
+    .await;
+    assert!(waits_for.contains(run_id.as_str().unwrap()), "{waits_for}");
+    assert!(!server.env.exists("motd"));
+    server.go();
+    let answer = asking.await.unwrap();
+    assert_eq!(answer["state"]["changed"], true, "{answer:#}");
+    assert!(server.env.exists("done"), "ours was over before");
+}
+
+#[tokio::test]
+async fn what_we_do_is_an_event_of_the_node_once_also_if_the_daemon_is_away() {
+    let (server, nats) = (beside(), NatsServer::start());
+    agent::init(&nats.client().await).await;
+    let daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
+    eventually("a daemon to hand over to", async || {
+        let directory = format!("{NODE}/state/handover");
+        server.env.exists(&directory).then_some(())
+    })
+    .await;
+    let motd = server.env.at("motd");
+    let done = server.ask("ensure", file(&motd, "hi")).ok();
+    let events = eventually("the event of an ensure", async || {
+        let events = told(&nats, &motd).await;
+        (!events.is_empty()).then_some(events)
+    })
+    .await;
+    assert_eq!(events[0].0, "ccm.v1.default.event.web1_lab.file.changed");
+    assert_eq!(events[0].1, done["event"]);
+    daemon.kill();
+
+    let other = server.env.at("other");
+    let manifest = format!("ccm: {{resources: [{{exec: {{name: /usr/bin/touch {other}}}}}]}}");
+    let run = json!({"manifest": manifest, "wait": 10});
+    let run_id = server.ask("apply", run).ok()["run_id"].clone();
+    let _daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
+    let run = eventually("the summary of a run", async || {
+        told(&nats, "inline").await.pop()
+    })
+    .await;
+    assert_eq!(run.0, "ccm.v1.default.event.web1_lab.run.changed");
+    let document = &run.1;
+    assert_eq!(document["run_id"], run_id);
+    assert_eq!(
+        (&document["identity"], &document["caller"]),
+        (&json!(NODE), &json!("choria=ann.mcollective"))
+    );
+    // By now everything was heard, and nothing twice.
+    for about in [motd, format!("/usr/bin/touch {other}"), "inline".into()] {
+        assert_eq!(told(&nats, &about).await.len(), 1, "{about}");
+    }
+    let left = server.env.path(&format!("{NODE}/state/handover"));
+    assert_eq!(left.read_dir().unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn what_a_killed_run_did_is_told_as_far_as_it_came() {
+    let (server, nats) = (beside(), NatsServer::start());
+    agent::init(&nats.client().await).await;
+    let _daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
+    eventually("a daemon to hand over to", async || {
+        let directory = format!("{NODE}/state/handover");
+        server.env.exists(&directory).then_some(())
+    })
+    .await;
+    let (first, begun) = (server.env.at("first"), server.env.at("begun"));
+    let command = format!("/usr/bin/touch {first}");
+    let rest = server
+        .patient_manifest()
+        .replace("for i", &format!("touch {begun}; for i"));
+    let manifest = rest.replace(
+        "resources:\n",
+        &format!("resources:\n    - exec: {{name: {command}}}\n"),
+    );
+    server.ask("apply", json!({ "manifest": manifest })).ok();
+    let pid = server.holder().unwrap();
+    eventually("the second resource", async || {
+        server.env.exists("begun").then_some(())
+    })
+    .await;
+    assert_eq!(told(&nats, &command).await, [], "the run goes on");
+    let killed = Command::new("kill").args(["-9", &pid]).status();
+    assert!(killed.unwrap().success());
+    let events = eventually("the event of the first resource", async || {
+        let events = told(&nats, &command).await;
+        (!events.is_empty()).then_some(events)
+    })
+    .await;
+    assert_eq!(events.len(), 1);
+    assert_eq!(told(&nats, "inline").await, [], "nobody knows how it ended");
+}
