@@ -1,8 +1,10 @@
 //! Refreshes that are owed: a resource changed, and what subscribes to it has not yet refreshed.
 //!
 //! The debt is on disk before the change is made, so that neither a crash nor a failed run loses
-//! it; it is taken back if nothing changed, and settled once the subscriber came through. At worst
-//! a subscriber refreshes once too often. Without a file, debts live as long as the run.
+//! it; it is taken back if nothing changed, and settled once the subscriber came through. What a
+//! resource owes that failed half way is put off: it has not changed as far as this run knows, so
+//! only the next one pays. At worst a subscriber refreshes once too often. Without a file, debts
+//! live as long as the run.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -20,6 +22,8 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 pub struct Owed {
     file: Option<PathBuf>,
     labels: BTreeSet<String>,
+    /// Those of them that this run does not pay.
+    put_off: BTreeSet<String>,
 }
 
 impl Owed {
@@ -33,11 +37,22 @@ impl Owed {
         Ok(Self {
             file: Some(file.to_owned()),
             labels,
+            put_off: BTreeSet::new(),
         })
     }
 
     pub(super) fn contains(&self, label: &str) -> bool {
         self.labels.contains(label)
+    }
+
+    /// Reports whether this run has to pay a debt.
+    pub(super) fn is_due(&self, label: &str) -> bool {
+        self.contains(label) && !self.put_off.contains(label)
+    }
+
+    /// Leaves debts to the next run.
+    pub(super) fn put_off(&mut self, labels: Vec<String>) {
+        self.put_off.extend(labels);
     }
 
     /// Adds debts.
@@ -116,6 +131,19 @@ impl Subscribers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_debt_that_is_put_off_is_due_in_the_next_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("owed");
+        let label = vec!["service#shopd".to_owned()];
+        let mut owed = Owed::open(&file).unwrap();
+        owed.promise(&label).unwrap();
+        assert!(owed.is_due("service#shopd"));
+        owed.put_off(label);
+        assert!(!owed.is_due("service#shopd"));
+        assert!(Owed::open(&file).unwrap().is_due("service#shopd"));
+    }
 
     #[test]
     fn a_debt_survives_the_process_and_goes_when_it_is_settled() {

@@ -418,6 +418,10 @@ fn exec_faults_have_their_texts_in_order() {
             "{name: x, environment: ['FOO=']}",
             "invalid environment variable \"FOO=\": empty value",
         ),
+        (
+            "{name: x, environment: ['1A=b']}",
+            "invalid environment variable \"1A=b\": invalid key",
+        ),
     ] {
         assert_eq!(fault(TypeName::Exec, text), error);
     }
@@ -535,6 +539,21 @@ fn scaffold_and_apply_faults_have_their_texts() {
             TypeName::Scaffold,
             "{name: /t, ensure: present, source: s, post: [{'*.go': ''}]}",
             "post value for key \"*.go\" cannot be empty",
+        ),
+        (
+            TypeName::Scaffold,
+            "{name: /t, ensure: present, source: s, post: [{a: b, c: d}]}",
+            "post entries must have one key, a pattern, and its command",
+        ),
+        (
+            TypeName::Scaffold,
+            "{name: /t, ensure: present, source: s, data: [1]}",
+            "sequence was used where mapping is expected",
+        ),
+        (
+            TypeName::Apply,
+            "{name: m, data: x}",
+            "string was used where mapping is expected",
         ),
         (
             TypeName::Apply,
