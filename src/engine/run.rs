@@ -104,8 +104,8 @@ impl Engine<'_> {
         labels
     }
 
-    /// Takes debts back that did not come to be, strikes out the one this resource paid, and puts
-    /// off what it owes if it failed.
+    /// Takes debts back that did not come to be, strikes out the one this resource paid, and leaves
+    /// what it owes to the next run if it failed.
     fn settle(
         &self,
         scope: &Scope,
@@ -117,13 +117,13 @@ impl Engine<'_> {
             return;
         }
         if event.failed {
-            self.owed.borrow_mut().put_off(not_owed);
+            self.owed.borrow_mut().leave(not_owed);
             return;
         }
         let mut settled = if event.changed { Vec::new() } else { not_owed };
         let label = resource.label();
-        let paid = event.refreshed || self.owed.borrow().is_due(&label);
-        if paid && !event.skipped {
+        let is_left = self.owed.borrow().is_left(&label) && !event.refreshed;
+        if !is_left && !event.skipped {
             settled.push(label);
         }
         if let Err(err) = self.owed.borrow_mut().settle(&settled) {

@@ -115,6 +115,19 @@ fn what_failed_has_not_changed_and_refreshes_nothing() {
 }
 
 #[test]
+fn the_last_event_of_a_resource_decides_who_refreshes() {
+    let env = TestEnv::new();
+    let file = env.at("f");
+    let entry = format!(
+        "- file: {{name: {file}, ensure: present, content: x, owner: root, group: root, mode: '0644'}}\n"
+    );
+    let follower =
+        format!("- exec: {{name: /bin/true, refreshonly: true, subscribe: ['file#{file}']}}\n");
+    let applied = env.apply(&format!("{entry}{entry}{follower}"), &[]);
+    assert_eq!(applied.outcomes(), ["changed", "stable", "stable"]);
+}
+
+#[test]
 fn a_program_is_searched_where_ccm_was_started_to_search() {
     let mut env = TestEnv::new();
     let program = env.write("bin/greet", "#!/bin/sh\necho \"$PATH\" >\"$1\"\n");

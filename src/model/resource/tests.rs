@@ -449,6 +449,22 @@ fn archive_faults_have_their_texts_in_order() {
             "url must be absolute (include scheme like http:// or https://)",
         ),
         (
+            "name: /a.zip, url: '://example.net/a.zip'",
+            "invalid url: parse \"://example.net/a.zip\": missing protocol scheme",
+        ),
+        (
+            "name: /a.zip, url: 'http://u:p@h:x/a.zip'",
+            "invalid url: parse \"http://REDACTED@h:x/a.zip\": invalid port \":x\" after host",
+        ),
+        (
+            "name: /a.zip, url: 'http://[::1/a.zip'",
+            "invalid url: parse \"http://[::1/a.zip\": missing ']' in host",
+        ),
+        (
+            "name: /a.zip, url: 'http://h/%2z.zip'",
+            "invalid url: parse \"http://h/%2z.zip\": invalid URL escape \"%2z\"",
+        ),
+        (
             "name: /a.zip, url: 'https://example.net'",
             "url must have a filename in the path",
         ),

@@ -300,9 +300,7 @@ pub(super) fn prepare(command: &Command<'_>) -> Result<std::process::Command, Ru
     let file = match command.program.as_str() {
         "" => return Err(RunError::NotSpecified),
         path if path.contains('/') => PathBuf::from(path),
-        name => {
-            lookup::program_of(command).ok_or_else(|| RunError::NotFound(name.to_owned()))?
-        }
+        name => lookup::program_of(command).ok_or_else(|| RunError::NotFound(name.to_owned()))?,
     };
     let mut prepared = std::process::Command::new(file);
     prepared
