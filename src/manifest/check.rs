@@ -54,7 +54,10 @@ fn is_reference(text: &str) -> bool {
 
 /// Reports whether a mode says something of owner, group and others. None says nothing.
 fn is_whole_mode(mode: &str) -> bool {
-    let digits = mode.trim_start_matches("0o").trim_start_matches("0O");
+    let digits = mode
+        .strip_prefix("0o")
+        .or_else(|| mode.strip_prefix("0O"))
+        .unwrap_or(mode);
     matches!(digits.len(), 0 | 3 | 4)
 }
 
