@@ -61,7 +61,8 @@ impl Engine<'_> {
         }
         self.run(&scope, &manifest).map_err(ChildError::Run)?;
         let counts = self.count(&manifest);
-        self.say(parent, closing(&scope, counts.clone()));
+        let line = closing(&scope, counts.clone());
+        self.sink.borrow_mut().line(&line);
         if counts.failed_count > 0 {
             return Err(ChildError::Failed(counts.failed_count).into());
         }

@@ -39,7 +39,7 @@ impl Engine<'_> {
     /// Reports whether something this resource subscribes to has changed, now or in an earlier run
     /// that could not refresh it.
     pub(super) fn is_refreshed(&self, resource: &Resource) -> Result<bool, super::NoEvents> {
-        let is_owed = self.owed.borrow().contains(&resource.label());
+        let is_owed = self.owed.borrow().is_due(&resource.label());
         for item in resource.subscribe() {
             if let Some(reference) = Reference::parse(item)
                 && self.session.last(reference)?.changed

@@ -197,7 +197,9 @@ impl Engine<'_> {
         let host = self.host(scope);
         let label = resource.label();
         let tell = |progress: Progress<'_>| match progress {
-            Progress::Line(line) => self.say(scope, Line::new(Level::Info, line)),
+            Progress::Line(line) => {
+                self.sink.borrow_mut().line(&Line::new(Level::Info, line));
+            }
             Progress::Received { bytes, of } => {
                 self.sink.borrow_mut().received(&label, bytes, of);
             }

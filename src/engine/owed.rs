@@ -1,8 +1,10 @@
 //! Refreshes that are owed: a resource changed, and what subscribes to it has not yet refreshed.
 //!
 //! The debt is on disk before the change is made, so that neither a crash nor a failed run loses
-//! it; it is taken back if nothing changed, and settled once the subscriber came through. At worst
-//! a subscriber refreshes once too often. Without a file, debts live as long as the run.
+//! it; it is taken back if nothing changed, and settled once the subscriber came through. Within a
+//! run the last event of a resource decides who refreshes; debts are for the runs after it. So what
+//! failed half way refreshes nothing now, and its debt stays. At worst a subscriber refreshes once
+//! too often. Without a file, nothing outlives the run.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -20,24 +22,45 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 pub struct Owed {
     file: Option<PathBuf>,
     labels: BTreeSet<String>,
+    /// Those that earlier runs left.
+    earlier: BTreeSet<String>,
+    /// Those that this run leaves because what they depend on failed.
+    left: BTreeSet<String>,
 }
 
 impl Owed {
     /// Opens the debts of earlier runs; a file that does not exist holds none.
     pub fn open(file: &Path) -> Result<Self, FileError> {
-        let labels = match files::read_to_string(file, MAX_BYTES) {
+        let labels: BTreeSet<String> = match files::read_to_string(file, MAX_BYTES) {
             Ok(text) => text.lines().map(str::to_owned).collect(),
             Err(err) if err.is_not_found() => BTreeSet::new(),
             Err(err) => return Err(err),
         };
         Ok(Self {
             file: Some(file.to_owned()),
+            earlier: labels.clone(),
             labels,
+            left: BTreeSet::new(),
         })
     }
 
     pub(super) fn contains(&self, label: &str) -> bool {
         self.labels.contains(label)
+    }
+
+    /// Reports whether an earlier run left a debt that is still open.
+    pub(super) fn is_due(&self, label: &str) -> bool {
+        self.contains(label) && self.earlier.contains(label)
+    }
+
+    /// Keeps debts for the next run, unless their subscribers refresh in this one.
+    pub(super) fn leave(&mut self, labels: Vec<String>) {
+        self.left.extend(labels);
+    }
+
+    /// Reports whether a debt is kept for the next run.
+    pub(super) fn is_left(&self, label: &str) -> bool {
+        self.left.contains(label)
     }
 
     /// Adds debts.
@@ -116,6 +139,17 @@ impl Subscribers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_debt_is_due_in_the_runs_after_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("owed");
+        let label = vec!["service#shopd".to_owned()];
+        let mut owed = Owed::open(&file).unwrap();
+        owed.promise(&label).unwrap();
+        assert!(!owed.is_due("service#shopd"));
+        assert!(Owed::open(&file).unwrap().is_due("service#shopd"));
+    }
 
     #[test]
     fn a_debt_survives_the_process_and_goes_when_it_is_settled() {

@@ -1,5 +1,7 @@
 //! The life of a manifest: its resources in order, each applied, reported and recorded.
 
+use std::sync::Arc;
+
 use super::owed::Subscribers;
 use super::{Engine, FlowError, Level, Line, Scope, Session, SessionError};
 use crate::manifest::Manifest;
@@ -18,6 +20,15 @@ pub enum RunError {
         label: String,
         cause: Box<FlowError>,
     },
+}
+
+impl RunError {
+    fn of(resource: &Resource, cause: FlowError) -> Self {
+        Self::Flow {
+            label: resource.label(),
+            cause: cause.into(),
+        }
+    }
 }
 
 impl Engine<'_> {
@@ -39,6 +50,7 @@ impl Engine<'_> {
         let mode = scope.mode;
         for resource in &manifest.resources {
             if mode.health_check_only && !has_checks(resource) {
+                self.pass_over(scope, resource)?;
                 continue;
             }
             if let Some(reason) = self.stop.and_then(|stop| stop()) {
@@ -48,15 +60,11 @@ impl Engine<'_> {
             let not_owed = self.not_owed(resource);
             let event = self
                 .apply(scope, resource)
-                .map_err(|cause| RunError::Flow {
-                    label: resource.label(),
-                    cause: cause.into(),
-                })?;
+                .map_err(|cause| RunError::of(resource, cause))?;
             self.settle(scope, resource, &event, not_owed);
             let failed = event.failed;
             if let Err(err) = self.record(scope, event) {
-                let line = Line::new(Level::Error, "Could not save event");
-                self.say(scope, line.with("error", err));
+                self.say_lost(scope, &err);
             }
             if failed && manifest.fail_on_error && !mode.health_check_only {
                 let text = "Terminating manifest execution due to failed resource";
@@ -67,6 +75,27 @@ impl Engine<'_> {
         Ok(())
     }
 
+    /// Counts a resource that a run of health checks has nothing to ask. Who watches is not told.
+    fn pass_over(&mut self, scope: &Scope, resource: &Arc<Resource>) -> Result<(), RunError> {
+        let is_managed = self
+            .is_managed(scope, resource)
+            .map_err(|cause| RunError::of(resource, cause))?;
+        let now = self.machine.clock.now();
+        let provider = &resource.common.provider;
+        let mut event = TransactionEvent::begin(self.ids.next(now), now, provider, resource);
+        event.health_check_only = true;
+        event.skipped = !is_managed;
+        if let Err(err) = self.session.record(event) {
+            self.say_lost(scope, &err);
+        }
+        Ok(())
+    }
+
+    fn say_lost(&self, scope: &Scope, error: &SessionError) {
+        let line = Line::new(Level::Error, "Could not save event");
+        self.say(scope, line.with("error", error));
+    }
+
     /// Returns what subscribes to a resource and has no refresh owed yet.
     fn not_owed(&self, resource: &Resource) -> Vec<String> {
         let mut labels = self.subscribers.to(resource);
@@ -75,7 +104,8 @@ impl Engine<'_> {
         labels
     }
 
-    /// Takes debts back that did not come to be, and strikes out the one this resource paid.
+    /// Takes debts back that did not come to be, strikes out the one this resource paid, and leaves
+    /// what it owes to the next run if it failed.
     fn settle(
         &self,
         scope: &Scope,
@@ -83,12 +113,18 @@ impl Engine<'_> {
         event: &TransactionEvent,
         not_owed: Vec<String>,
     ) {
-        if scope.mode.noop || scope.mode.health_check_only || event.failed {
+        if scope.mode.noop || scope.mode.health_check_only {
+            return;
+        }
+        if event.failed {
+            self.owed.borrow_mut().leave(not_owed);
             return;
         }
         let mut settled = if event.changed { Vec::new() } else { not_owed };
-        if !event.skipped {
-            settled.push(resource.label());
+        let label = resource.label();
+        let is_left = self.owed.borrow().is_left(&label) && !event.refreshed;
+        if !is_left && !event.skipped {
+            settled.push(label);
         }
         if let Err(err) = self.owed.borrow_mut().settle(&settled) {
             let line = Line::new(Level::Error, "Could not save owed refreshes");

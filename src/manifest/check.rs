@@ -1,5 +1,6 @@
 //! What can be known to go wrong without running: gates that can't be evaluated, references to
-//! nothing, expressions that don't compile.
+//! nothing, expressions that don't compile, and what only manifests refuse, as upstream's schema
+//! does.
 
 use std::collections::HashSet;
 
@@ -7,7 +8,8 @@ use super::{Manifest, Problems};
 use crate::model::TypeName;
 use crate::model::document::Mark;
 use crate::model::id::Reference;
-use crate::model::resource::Resource;
+use crate::model::resource::{Properties, Resource};
+use crate::model::text::quote;
 use crate::template::expand;
 use crate::template::expr::{self, Expect};
 
@@ -30,7 +32,33 @@ pub(super) fn gates(manifest: &Manifest, problems: &mut Problems<'_>) {
                 "no events found for {item}: nothing before it is that"
             ));
         }
+        for item in resource.subscribe().iter().filter(|it| !is_reference(it)) {
+            report(format!("invalid subscribe format {item}"));
+        }
+        if let Properties::File(file) = &resource.properties
+            && !is_whole_mode(&file.mode)
+        {
+            let mode = quote(&file.mode);
+            report(format!("mode {mode} must have three or four octal digits"));
+        }
     });
+}
+
+/// Reports whether a text can name a resource: a type in lower case and a name.
+fn is_reference(text: &str) -> bool {
+    Reference::parse(text).is_some_and(|Reference { type_name, name }| {
+        let is_type = |c: char| c.is_ascii_lowercase();
+        !type_name.is_empty() && type_name.chars().all(is_type) && !name.is_empty()
+    })
+}
+
+/// Reports whether a mode says something of owner, group and others. None says nothing.
+fn is_whole_mode(mode: &str) -> bool {
+    let digits = mode
+        .strip_prefix("0o")
+        .or_else(|| mode.strip_prefix("0O"))
+        .unwrap_or(mode);
+    matches!(digits.len(), 0 | 3 | 4)
 }
 
 /// Reports what would fail a resource once its turn comes.

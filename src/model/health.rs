@@ -11,7 +11,7 @@ use super::value::Value;
 
 /// A probe that an author attached to a resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a mapping")]
 pub struct HealthCheck {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub command: String,

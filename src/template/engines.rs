@@ -4,7 +4,7 @@
 
 use super::env::{Env, Functions, Now};
 use super::functions::{functions, prometheus_file_sd};
-use super::{go, jet, jinja};
+use super::{go, go_names, jet, jinja};
 use crate::model::Value;
 use crate::model::resource::Engine;
 use crate::model::value::Map;
@@ -115,7 +115,7 @@ fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
 /// Returns the variables templates see, in both spellings.
 pub fn variables(text: &[u8], env: &Env) -> Map {
     let facts = if text.windows(4).any(|window| window == b"acts") {
-        env.facts.all()
+        go_names::with_names_of(env.facts.all(), text)
     } else {
         Value::empty_map()
     };

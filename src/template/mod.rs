@@ -14,6 +14,7 @@ pub mod expr;
 pub mod filter;
 pub mod functions;
 pub mod go;
+mod go_names;
 pub mod jet;
 pub mod jinja;
 mod literal;

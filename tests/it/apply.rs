@@ -397,13 +397,63 @@ fn a_requirement_that_nothing_meets_is_found_before_anything_is_touched() {
 }
 
 #[test]
+fn what_upstreams_schema_refuses_is_refused_before_anything_is_touched() {
+    let env = TestEnv::new();
+    let marker = env.at("x");
+    for (entry, error) in [
+        (
+            "exec: {name: /bin/true, subscribe: ['Exec#x']}",
+            "invalid subscribe format Exec#x",
+        ),
+        (
+            "exec: {name: /bin/true, subscribe: ['exec#']}",
+            "invalid subscribe format exec#",
+        ),
+        (
+            "file: {name: /f, ensure: present, owner: root, group: root, mode: '77'}",
+            "mode \"77\" must have three or four octal digits",
+        ),
+        (
+            "exec: {name: /bin/true, control: x}",
+            "invalid manifest resource 2: expected a mapping, found string \"x\"",
+        ),
+    ] {
+        let text = format!(
+            "ccm:\n  resources:\n    - exec: {{name: /usr/bin/touch {marker}}}\n    - {entry}\n"
+        );
+        env.write("m.yaml", text);
+        let told = env.ccm(&["apply", "m.yaml"]).error(2);
+        assert!(told.contains(error), "{told}");
+        assert!(!env.exists("x"));
+    }
+}
+
+#[test]
+fn health_checks_alone_count_every_resource_and_tell_of_those_with_checks() {
+    let env = TestEnv::new();
+    env.write(
+        "m.yaml",
+        "ccm:\n  resources:\n    - exec: {name: /bin/false}\n    - exec: {name: /bin/echo, control: {if: 'false'}}\n    - exec: {name: /bin/true, health_checks: [{command: /bin/true}]}\n",
+    );
+    let text = env.ccm(&["apply", "m.yaml", "--monitor-only"]).ok();
+    for line in [
+        "Total Resources: 3",
+        "Stable Resources: 2",
+        "Skipped Resources: 1",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert!(!text.contains("exec#/bin/false"), "{text}");
+}
+
+#[test]
 fn health_checks_alone_need_no_requirements() {
     let env = TestEnv::new();
     let applied = env.apply(
         "- exec: {name: a, command: /bin/true}\n- exec: {name: b, command: /bin/true, require: ['exec#a'], health_checks: [{command: /bin/true}]}\n",
         &["--monitor-only"],
     );
-    assert_eq!(applied.outcomes(), ["stable"]);
+    assert_eq!(applied.outcomes(), ["stable", "stable"]);
 }
 
 #[test]

@@ -105,6 +105,44 @@ fn a_subscription_to_nothing_fails_the_resource_and_the_run_goes_on() {
 }
 
 #[test]
+fn what_failed_has_not_changed_and_refreshes_nothing() {
+    let env = TestEnv::new();
+    let applied = env.apply(
+        "- exec: {name: /bin/false}\n- exec: {name: /bin/true, refreshonly: true, subscribe: ['exec#/bin/false']}\n",
+        &[],
+    );
+    assert_eq!(applied.outcomes(), ["failed", "stable"]);
+}
+
+#[test]
+fn the_last_event_of_a_resource_decides_who_refreshes() {
+    let env = TestEnv::new();
+    let file = env.at("f");
+    let entry = format!(
+        "- file: {{name: {file}, ensure: present, content: x, owner: root, group: root, mode: '0644'}}\n"
+    );
+    let follower =
+        format!("- exec: {{name: /bin/true, refreshonly: true, subscribe: ['file#{file}']}}\n");
+    let applied = env.apply(&format!("{entry}{entry}{follower}"), &[]);
+    assert_eq!(applied.outcomes(), ["changed", "stable", "stable"]);
+}
+
+#[test]
+fn a_program_is_searched_where_ccm_was_started_to_search() {
+    let mut env = TestEnv::new();
+    let program = env.write("bin/greet", "#!/bin/sh\necho \"$PATH\" >\"$1\"\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).unwrap();
+    let entry = format!("- exec: {{name: greet {}}}\n", env.at("seen"));
+    let unfound = "exec: \"greet\": executable file not found in $PATH";
+    assert_eq!(env.apply(&entry, &[]).failure(0), unfound);
+    env.set("PATH", &env.at("bin"));
+    assert_eq!(env.apply(&entry, &[]).outcomes(), ["changed"]);
+    let seen = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin\n";
+    assert_eq!(env.read("seen"), seen);
+}
+
+#[test]
 fn refreshonly_without_a_trigger_is_stable() {
     let env = TestEnv::new();
     let applied = env.apply("- exec: {name: /bin/true, refreshonly: true}\n", &[]);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Slot, Visit, is_false};
+use super::{Common, Invalid, Slot, Visit, check_data, is_false};
 use crate::model::secret::REDACTED;
 use crate::model::text::url_scheme;
 use crate::model::value::Value;
@@ -43,7 +43,7 @@ impl Apply {
                 "invalid ensure value: must be \"present\"",
             ));
         }
-        Ok(())
+        check_data(self.data.as_ref())
     }
 
     pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{Common, Invalid, Slot, Visit, check_owner, check_path, is_false, text};
-use crate::model::secret::{Secret, serialize_url};
-use crate::model::text::url_scheme;
+use crate::model::secret::{Secret, redact_url, serialize_url};
+use crate::model::text::{quote, url_scheme};
 
 /// What only archives have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -131,8 +131,9 @@ impl Archive {
         if self.url.is_empty() {
             return invalid("url cannot be empty");
         }
-        if self.url.contains(|c: char| c.is_control() || c == ' ') {
-            return invalid("invalid url: it holds a space or control character");
+        if let Some(fault) = url_fault(&self.url) {
+            let url = quote(&redact_url(&self.url));
+            return invalid(&format!("invalid url: parse {url}: {fault}"));
         }
         if url_scheme(&self.url).is_none() {
             return invalid("url must be absolute (include scheme like http:// or https://)");
@@ -161,4 +162,42 @@ impl Archive {
         text("Owner", &mut self.owner, visit)?;
         text("Group", &mut self.group, visit)
     }
+}
+
+/// Returns what keeps a text from being a URL at all, if anything does.
+fn url_fault(url: &str) -> Option<String> {
+    if url.contains(|c: char| c.is_control() || c == ' ') {
+        return Some("a space or control character in URL".into());
+    }
+    if url.starts_with(':') {
+        return Some("missing protocol scheme".into());
+    }
+    let before_query = url.split(['?', '#']).next().unwrap_or_default();
+    let is_escape = |digits: &str| {
+        let mut pair = digits.bytes().take(2).filter(u8::is_ascii_hexdigit);
+        pair.next().and(pair.next()).is_some()
+    };
+    if let Some(bad) = before_query.split('%').skip(1).find(|it| !is_escape(it)) {
+        let shown: String = bad.chars().take(2).collect();
+        return Some(format!(
+            "invalid URL escape {}",
+            quote(&format!("%{shown}"))
+        ));
+    }
+    let (_, rest) = before_query.split_once("//")?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let after_host = match host.strip_prefix('[') {
+        None => host.find(':').and_then(|colon| host.get(colon..)),
+        Some(address) => match address.split_once(']') {
+            None => return Some("missing ']' in host".into()),
+            Some((_, port)) => Some(port),
+        },
+    };
+    let port = after_host.unwrap_or_default();
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if port.is_empty() || port.strip_prefix(':').is_some_and(is_port) {
+        return None;
+    }
+    Some(format!("invalid port {} after host", quote(port)))
 }

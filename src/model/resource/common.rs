@@ -33,7 +33,7 @@ pub struct Common {
 
 /// Expressions that decide whether a resource is managed at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a mapping")]
 pub struct Control {
     #[serde(rename = "if", skip_serializing_if = "String::is_empty")]
     pub manage_if: String,

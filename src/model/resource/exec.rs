@@ -116,6 +116,7 @@ impl Exec {
                 None => "missing '='",
                 Some(("", _)) => "empty key",
                 Some((_, "")) => "empty value",
+                Some((key, _)) if !is_variable_name(key) => "invalid key",
                 Some(_) => continue,
             };
             let message = format!("invalid environment variable {}: {fault}", quote(item));
@@ -171,4 +172,10 @@ impl Exec {
             }
         }
     }
+}
+
+/// Reports whether a shell could name a variable like this.
+fn is_variable_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(is_part)
 }

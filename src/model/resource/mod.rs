@@ -249,6 +249,17 @@ fn check_path(
     Ok(())
 }
 
+/// Refuses data that is no mapping; null is none.
+fn check_data(data: Option<&Value>) -> Result<(), Invalid> {
+    match data {
+        None | Some(Value::Map(_) | Value::Null) => Ok(()),
+        Some(other) => {
+            let message = format!("{} was used where mapping is expected", other.kind());
+            Err(Invalid::new("data", message))
+        }
+    }
+}
+
 /// Refuses empty owners and groups.
 fn check_owner(owner: &str, group: &str) -> Result<(), Invalid> {
     if owner.is_empty() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Slot, Visit, check_path, is_false, text};
+use super::{Common, Invalid, Slot, Visit, check_data, check_path, is_false, text};
 use crate::model::secret::{REDACTED, serialize_url};
 use crate::model::text::quote;
 use crate::model::value::Value;
@@ -91,6 +91,10 @@ impl Scaffold {
         if self.right_delimiter.is_empty() {
             self.right_delimiter = right.into();
         }
+        if self.post.iter().any(|step| step.len() != 1) {
+            let message = "post entries must have one key, a pattern, and its command";
+            return Err(Invalid::new("post", message));
+        }
         for (key, command) in self.post.iter().flatten() {
             if key.is_empty() {
                 return Err(Invalid::new("post", "post keys cannot be empty"));
@@ -100,7 +104,7 @@ impl Scaffold {
                 return Err(Invalid::new("post", message));
             }
         }
-        Ok(())
+        check_data(self.data.as_ref())
     }
 
     pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {

@@ -418,6 +418,10 @@ fn exec_faults_have_their_texts_in_order() {
             "{name: x, environment: ['FOO=']}",
             "invalid environment variable \"FOO=\": empty value",
         ),
+        (
+            "{name: x, environment: ['1A=b']}",
+            "invalid environment variable \"1A=b\": invalid key",
+        ),
     ] {
         assert_eq!(fault(TypeName::Exec, text), error);
     }
@@ -443,6 +447,22 @@ fn archive_faults_have_their_texts_in_order() {
         (
             "name: /a.zip, url: example.net/a.zip",
             "url must be absolute (include scheme like http:// or https://)",
+        ),
+        (
+            "name: /a.zip, url: '://example.net/a.zip'",
+            "invalid url: parse \"://example.net/a.zip\": missing protocol scheme",
+        ),
+        (
+            "name: /a.zip, url: 'http://u:p@h:x/a.zip'",
+            "invalid url: parse \"http://REDACTED@h:x/a.zip\": invalid port \":x\" after host",
+        ),
+        (
+            "name: /a.zip, url: 'http://[::1/a.zip'",
+            "invalid url: parse \"http://[::1/a.zip\": missing ']' in host",
+        ),
+        (
+            "name: /a.zip, url: 'http://h/%2z.zip'",
+            "invalid url: parse \"http://h/%2z.zip\": invalid URL escape \"%2z\"",
         ),
         (
             "name: /a.zip, url: 'https://example.net'",
@@ -535,6 +555,21 @@ fn scaffold_and_apply_faults_have_their_texts() {
             TypeName::Scaffold,
             "{name: /t, ensure: present, source: s, post: [{'*.go': ''}]}",
             "post value for key \"*.go\" cannot be empty",
+        ),
+        (
+            TypeName::Scaffold,
+            "{name: /t, ensure: present, source: s, post: [{a: b, c: d}]}",
+            "post entries must have one key, a pattern, and its command",
+        ),
+        (
+            TypeName::Scaffold,
+            "{name: /t, ensure: present, source: s, data: [1]}",
+            "sequence was used where mapping is expected",
+        ),
+        (
+            TypeName::Apply,
+            "{name: m, data: x}",
+            "string was used where mapping is expected",
         ),
         (
             TypeName::Apply,

@@ -2,7 +2,8 @@
 //!
 //! Only what dpkg calls `installed` counts; the rest is what is left of a package, and installing
 //! it again is how apt repairs it. Searches that apt-get would make of a name are switched off,
-//! and it waits for whoever holds dpkg's lock.
+//! and it waits for whoever holds dpkg's lock: a file of settings says so, which apt reads before
+//! the host's own, so that its command lines stay upstream's.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,7 +16,8 @@ use super::{Complaint, Instance, PackageError, PackageProvider, Target, Wanted, 
 use crate::model::Value;
 use crate::model::resource::Package;
 use crate::model::state::PackageMetadata;
-use crate::system::{Command, Output, files};
+use crate::system::files::{self, Durability, PrivateDir};
+use crate::system::{Command, Output};
 
 const FORMAT: &str = r"-f=${Package} ${Version} ${Architecture} ${db:Status-Status}\n";
 
@@ -36,14 +38,28 @@ impl Apt<'_> {
         program: &str,
         args: impl IntoIterator<Item = &'w str>,
     ) -> Result<Output, PackageError> {
-        let variable = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        self.run_with(program, args, None)
+    }
+
+    fn run_with<'w>(
+        &self,
+        program: &str,
+        args: impl IntoIterator<Item = &'w str>,
+        settings: Option<&Path>,
+    ) -> Result<Output, PackageError> {
+        let settings = settings.map(|file| ("APT_CONFIG", file.to_string_lossy()));
         let env = [
             ("DEBIAN_FRONTEND", "noninteractive"),
             ("APT_LISTBUGS_FRONTEND", "none"),
             ("APT_LISTCHANGES_FRONTEND", "none"),
-        ];
+        ]
+        .map(|(name, value)| (name, value.into()));
         let command = Command {
-            env: env.into_iter().map(variable).collect(),
+            env: env
+                .into_iter()
+                .chain(settings)
+                .map(|(name, value)| (name.to_owned(), value.into_owned()))
+                .collect(),
             max_output: MAX_LIST_BYTES,
             ..Command::new(program, args)
         };
@@ -57,14 +73,18 @@ impl Apt<'_> {
         Ok(output)
     }
 
-    /// Runs apt-get with what all its commands have before the words that are upstream's.
+    /// Runs apt-get with our settings, and with the author's options before the words that are
+    /// upstream's.
     fn apt_get(&self, words: &[&str]) -> Result<Output, PackageError> {
         let patience = self.package.lock_timeout()?.as_secs();
-        let wait = format!("DPkg::Lock::Timeout={patience}");
-        let own = ["-o", &wait, "-o", "APT::Cmd::Pattern-Only=true"];
+        let text =
+            format!("DPkg::Lock::Timeout \"{patience}\";\nAPT::Cmd::Pattern-Only \"true\";\n");
+        let directory = PrivateDir::create(&std::env::temp_dir(), "ccm-apt-")?;
+        let settings = directory.path().join("apt.conf");
+        files::write_private(&settings, text.as_bytes(), Durability::Cached)?;
         let options = self.package.options.iter().map(String::as_str);
-        let words = words.iter().copied();
-        self.run("apt-get", own.into_iter().chain(options).chain(words))
+        let words = options.chain(words.iter().copied());
+        self.run_with("apt-get", words, Some(&settings))
     }
 
     /// Returns the version that apt would install.

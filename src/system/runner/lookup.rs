@@ -1,11 +1,33 @@
-//! Finding a program by name, in the search path its command will see.
+//! Finding a program by name.
 //!
-//! The search is ours, not the C library's: that one would look through the path of this process,
-//! and a directory like `.` in it would let the working directory decide what runs.
+//! A command that has a search path of its own is looked for there and nowhere else. Any other is
+//! looked for where the person who started us would find it, then where every command looks. The
+//! search is ours, not the C library's: a directory like `.` in the path would let the working
+//! directory decide what runs.
 
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FileType};
+
+use super::{Command, DEFAULT_PATH};
+
+/// Returns the file that a command runs.
+pub(super) fn program_of(command: &Command<'_>) -> Option<PathBuf> {
+    let name = &command.program;
+    if let Some(path) = &command.path {
+        return find(name, path);
+    }
+    let wanted = command.path_variable().and_then(|path| find(name, path));
+    wanted.or_else(|| locate(name))
+}
+
+/// Returns the file that a command without a search path runs.
+pub(super) fn locate(program: &str) -> Option<PathBuf> {
+    let inherited = std::env::var("PATH").ok();
+    inherited
+        .and_then(|path| find(program, &path))
+        .or_else(|| find(program, DEFAULT_PATH))
+}
 
 /// Returns the first executable file of that name. Directories that are not absolute are passed
 /// over.

@@ -30,7 +30,7 @@ pub use passthrough::Passthrough;
 pub use process::{Cancel, SystemRunner};
 pub use scripted::{Call, ScriptedRunner};
 
-/// The search path of every command that asks for no other.
+/// The search path that every command sees that asks for no other.
 pub const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";
 
 /// How much of each stream is kept unless a command says otherwise.
@@ -89,13 +89,18 @@ impl Command<'_> {
         }
     }
 
-    /// Returns the search path of this command: its own, one among its variables, or the default.
+    /// Returns the search path that the process sees: its own, one among its variables, or the
+    /// default.
     fn search_path(&self) -> &str {
-        let variable = || self.env.iter().rfind(|(name, _)| name == "PATH");
-        match &self.path {
-            Some(path) => path,
-            None => variable().map_or(DEFAULT_PATH, |(_, path)| path),
-        }
+        self.path
+            .as_deref()
+            .or_else(|| self.path_variable())
+            .unwrap_or(DEFAULT_PATH)
+    }
+
+    fn path_variable(&self) -> Option<&str> {
+        let variable = self.env.iter().rfind(|(name, _)| name == "PATH");
+        variable.map(|(_, path)| path.as_str())
     }
 }
 

@@ -23,7 +23,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::Cause;
 use super::capture::{Capture, Lines};
-use super::{Command, DEFAULT_PATH, Output, RunError, Runner, lookup, tree};
+use super::{Command, Output, RunError, Runner, lookup, tree};
 
 /// How long output may stay open after the process itself is gone.
 const GRACE: Duration = Duration::from_secs(2);
@@ -133,7 +133,7 @@ impl Runner for SystemRunner {
     }
 
     fn locate(&self, program: &str) -> Option<PathBuf> {
-        lookup::find(program, DEFAULT_PATH)
+        lookup::locate(program)
     }
 }
 
@@ -300,8 +300,7 @@ pub(super) fn prepare(command: &Command<'_>) -> Result<std::process::Command, Ru
     let file = match command.program.as_str() {
         "" => return Err(RunError::NotSpecified),
         path if path.contains('/') => PathBuf::from(path),
-        name => lookup::find(name, command.search_path())
-            .ok_or_else(|| RunError::NotFound(name.to_owned()))?,
+        name => lookup::program_of(command).ok_or_else(|| RunError::NotFound(name.to_owned()))?,
     };
     let mut prepared = std::process::Command::new(file);
     prepared

@@ -114,6 +114,11 @@ fn a_name_is_searched_in_the_path_of_the_command_and_the_process_sees_that_path(
         ..Command::new("hello", [""; 0])
     };
     assert_eq!(run(&by_variable).stdout_text(), format!("{path}\n"));
+    let elsewhere = Command {
+        env: vec![("PATH".into(), path.clone())],
+        ..Command::new("sh", ["-c", "echo $PATH"])
+    };
+    assert_eq!(run(&elsewhere).stdout_text(), format!("{path}\n"));
     let by_both = Command {
         env: vec![("PATH".into(), "/other".into())],
         ..by_path
@@ -413,7 +418,7 @@ fn a_limit_of_zero_or_beyond_all_time_is_none() {
 }
 
 #[test]
-fn a_program_is_located_in_the_default_path_only() {
+fn a_program_is_located_by_name_or_by_an_absolute_path() {
     let runner = SystemRunner::new();
     assert!(runner.locate("sh").is_some_and(|path| path.is_absolute()));
     assert_eq!(

@@ -10,6 +10,7 @@ use super::budget::Budget;
 use super::method;
 use super::val::{Key, Number, Reason, Val};
 use crate::model::Value;
+use crate::template::go_names::json_name;
 
 /// Tells whether two values are equal. Different kinds are not; numbers compare by value.
 pub(super) fn equal(left: &Val, right: &Val, budget: &mut Budget<'_>) -> Result<bool, Reason> {
@@ -367,24 +368,6 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
         }
         _ => cannot(budget),
     }
-}
-
-/// Returns the JSON name of a field that Go code calls `name`.
-fn json_name(name: &str) -> Option<String> {
-    Some(match name {
-        "OS" => "os".into(),
-        "HostID" => "hostId".into(),
-        "CPU" => "cpu".into(),
-        "VendorID" => "vendorId".into(),
-        "PhysicalID" => "physicalId".into(),
-        "CoreID" => "coreId".into(),
-        "MTU" => "mtu".into(),
-        _ => {
-            let mut chars = name.chars();
-            let first = chars.next().filter(char::is_ascii_uppercase)?;
-            format!("{}{}", first.to_ascii_lowercase(), chars.as_str())
-        }
-    })
 }
 
 /// Returns where an index points; a negative one counts from the end.

@@ -4,10 +4,11 @@
 use crate::support::deb::Deb;
 use crate::support::systemd::{SystemdHost, systemd_host};
 
-/// Notes each start with the configuration it found, and stays.
-const PROGRAM: &str = "#!/bin/sh\ncat /etc/greeter.conf >>/var/tmp/greeter.starts\n\
-                       exec sleep infinity\n";
-const UNIT: &str = "[Service]\nExecStart=/usr/bin/greeter\n\
+/// Notes each start with the configuration it found, or stays.
+const PROGRAM: &str = "#!/bin/sh\n[ \"$1\" = note ] || exec sleep infinity\n\
+                       cat /etc/greeter.conf >>/var/tmp/greeter.starts\n";
+/// Has noted its start before it counts as started.
+const UNIT: &str = "[Service]\nExecStartPre=/usr/bin/greeter note\nExecStart=/usr/bin/greeter\n\
                     [Install]\nWantedBy=multi-user.target\n";
 /// Starts the service at the first installation, as packages of Debian do.
 const POSTINST: &str = "#!/bin/sh\nset -e\nsystemctl daemon-reload\n\
