@@ -16,6 +16,7 @@ pub mod desk;
 pub mod facts;
 pub mod feed;
 pub mod herald;
+mod link;
 pub mod log;
 pub mod metrics;
 pub mod monitor;
@@ -156,6 +157,12 @@ impl Agent {
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
         agent.begin_publishing(spool);
         agent.begin_telling();
+        let telling = link::tell(
+            agent.node.clone(),
+            agent.connection.clone(),
+            agent.stop.subscribe(),
+        );
+        agent.tasks.spawn(telling);
         agent.begin_registering(config);
         agent.begin_patrol();
         agent.begin_monitor(config).await?;
@@ -200,6 +207,7 @@ impl Agent {
             mut tasks,
             mut publishing,
         } = self;
+        node.say(Level::Info, "Agent stopping", &[]);
         node.desk.close();
         stop.send_replace(true);
         if !is_idle(&node, RUN_GRACE).await {

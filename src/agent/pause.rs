@@ -29,7 +29,11 @@ pub enum PauseError {
 
 /// What a pause request says.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a document with reason, and until or for"
+)]
 struct Asked {
     reason: String,
     /// When it ends: an RFC 3339 time.
@@ -83,7 +87,8 @@ impl PauseBook {
         pause.clone()
     }
 
-    /// Begins a pause as a request asks: a document with `reason`, and `until` or `for`.
+    /// Begins a pause as a request asks: a document with `reason`, and `until` or `for`; or the
+    /// reason alone.
     pub fn begin(&self, body: &str, by: &str) -> Result<Pause, PauseError> {
         let pause = self.read(body, by).map_err(PauseError::Request)?;
         let text = json::compact(&pause).map_err(|err| PauseError::Request(err.to_string()))?;
@@ -104,7 +109,13 @@ impl PauseBook {
             "" => Asked::default(),
             body => {
                 let node = parse_message(body).map_err(|err| err.to_string())?;
-                Asked::deserialize(&node).map_err(|err| err.to_string())?
+                match node.text().filter(|_| !node.is_null()) {
+                    Some(reason) => Asked {
+                        reason: reason.to_string(),
+                        ..Asked::default()
+                    },
+                    None => Asked::deserialize(&node).map_err(|err| err.to_string())?,
+                }
             }
         };
         if asked.reason.trim().is_empty() {
@@ -192,6 +203,13 @@ mod tests {
     }
 
     #[test]
+    fn a_bare_text_is_a_reason() {
+        let (_directory, _clock, book) = book();
+        assert_eq!(book.begin("disk swap", "").unwrap().reason, "disk swap");
+        assert_eq!(book.begin("\"disk swap\"", "").unwrap().reason, "disk swap");
+    }
+
+    #[test]
     fn a_request_that_makes_no_sense_is_refused_with_its_reason() {
         let (_directory, _clock, book) = book();
         for (body, reason) in [
@@ -208,6 +226,10 @@ mod tests {
             (
                 "{\"reason\":\"x\",\"until\":\"2020-01-01T00:00:00Z\"}",
                 "pause would end before it begins",
+            ),
+            (
+                "[]",
+                "expected a document with reason, and until or for, found sequence",
             ),
             (
                 "{\"reasons\":\"x\"}",

@@ -23,7 +23,7 @@ use crate::model::governor::Claim;
 use crate::model::registration::Entry;
 use crate::model::request::StatusRequest;
 use crate::model::resource::{Phase, Resource, decode};
-use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunSummary, Trigger};
+use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunOutcome, RunSummary, Trigger};
 use crate::model::secret::redact_url;
 use crate::model::state::State;
 use crate::nats::{Bus, Verb};
@@ -443,9 +443,10 @@ impl Sink for Reporter<'_> {
 }
 
 fn closing(run: &RunSummary) -> Line {
-    let level = match run.error.is_empty() {
-        true => Level::Info,
-        false => Level::Error,
+    let level = match run.outcome {
+        RunOutcome::Failed => Level::Error,
+        RunOutcome::Changed | RunOutcome::Noop => Level::Warn,
+        RunOutcome::Stable | RunOutcome::Skipped => Level::Info,
     };
     let line = Line::new(level, run.summary.to_string())
         .with("manifest", &run.source)
