@@ -87,8 +87,7 @@ impl PauseBook {
         pause.clone()
     }
 
-    /// Begins a pause as a request asks: a document with `reason`, and `until` or `for`; or the
-    /// reason alone.
+    /// Begins a pause as a request asks: a document with `reason`, and `until` or `for`.
     pub fn begin(&self, body: &str, by: &str) -> Result<Pause, PauseError> {
         let pause = self.read(body, by).map_err(PauseError::Request)?;
         let text = json::compact(&pause).map_err(|err| PauseError::Request(err.to_string()))?;
@@ -104,6 +103,7 @@ impl PauseBook {
         Ok(())
     }
 
+    /// Reads what is asked; a text that stands alone is the reason.
     fn read(&self, body: &str, by: &str) -> Result<Pause, String> {
         let asked = match body.trim() {
             "" => Asked::default(),

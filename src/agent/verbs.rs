@@ -29,6 +29,9 @@ use crate::template::path;
 /// How many questions are looked into at once.
 const MOST_READERS: usize = 8;
 
+/// The longest reason that is given for a refusal.
+const MAX_REASON: usize = 8 * 1024;
+
 /// What is remembered of a request that can't be read.
 pub(super) const MALFORMED: &str = "malformed request";
 
@@ -549,6 +552,8 @@ fn refused(verb: Verb, refusal: &Refusal) -> Answer {
 
 /// Says no in the form of the verb's own answer.
 pub(super) fn refuse(verb: Verb, code: u16, text: String) -> Answer {
+    // Errors repeat what was asked; an answer must not outgrow what a message may hold.
+    let text: String = text.chars().take(MAX_REASON).collect();
     let body = match verb {
         Verb::Ensure => json::compact(&EnsureResponse::new(Err(text.clone()))),
         Verb::Status => json::compact(&StatusResponse::new(Err(text.clone()))),
@@ -581,6 +586,6 @@ mod tests {
             assert_eq!(wanted_facts(body).as_deref(), Ok(path), "{body}");
         }
         let error = wanted_facts(r#"{"paths":"x"}"#).unwrap_err();
-        assert_eq!(error, "unknown field `paths`, expected `path`");
+        assert_eq!(error, "unknown field `paths`, expected `path` or `query`");
     }
 }

@@ -118,6 +118,7 @@ impl Order {
 
     /// Applies the manifest; the summary is published when this returns.
     pub fn carry_out(&self, node: &Node, permit: &Permit) -> Done {
+        node.has_news();
         let mut order = self.clone();
         order.mode.noop |= node.noop && !order.mode.health_check_only;
         let Applied {

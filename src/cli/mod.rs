@@ -163,22 +163,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ended(result)
 }
 
-/// Returns what the program tells shells and packagers about itself, if that is asked for.
-fn about_itself(args: &[OsString]) -> Option<String> {
-    let (flag, words) = args.get(1..)?.split_first()?;
-    match flag.to_str()? {
-        "--completion-script-bash" => Some(completion::BASH.into()),
-        "--completion-script-zsh" => Some(completion::ZSH.into()),
-        "--completion-bash" => {
-            let offers = completion::offers(Cli::command(), words);
-            Some(offers.iter().map(|offer| format!("{offer}\n")).collect())
-        }
-        "--help-long" => Some(manual::long_help(Cli::command())),
-        "--help-man" => Some(manual::man_page(Cli::command())),
-        _ => None,
-    }
-}
-
 fn ended(result: Result<Verdict, CliError>) -> ExitCode {
     match result {
         Ok(verdict) => ExitCode::from(verdict.code()),
@@ -233,6 +217,22 @@ fn not_ours(args: &[OsString], err: &clap::Error) -> ExitCode {
 fn told(err: &clap::Error) -> ExitCode {
     let _ = err.print();
     ExitCode::from(if err.use_stderr() { 2 } else { 0 })
+}
+
+/// Returns what the program tells shells and packagers about itself, if that is asked for.
+fn about_itself(args: &[OsString]) -> Option<String> {
+    let (flag, words) = args.get(1..)?.split_first()?;
+    match flag.to_str()? {
+        "--completion-script-bash" => Some(completion::BASH.into()),
+        "--completion-script-zsh" => Some(completion::ZSH.into()),
+        "--completion-bash" => {
+            let offers = completion::offers(Cli::command(), words);
+            Some(offers.iter().map(|offer| format!("{offer}\n")).collect())
+        }
+        "--help-long" => Some(manual::long_help(Cli::command())),
+        "--help-man" => Some(manual::man_page(Cli::command())),
+        _ => None,
+    }
 }
 
 /// Says what is wrong with plugins, to somebody who may have wanted one.

@@ -263,10 +263,16 @@ pub(super) fn time(nanos: i128) -> DateTime<Utc> {
     DateTime::from_timestamp_nanos(i64::try_from(nanos).unwrap_or_default())
 }
 
+/// How the client says that nobody answers for JetStream.
+const UNANSWERED: &str = "requested JetStream resource does not exist";
+
 pub(super) fn failed(action: &'static str, name: &str, err: &dyn ToString) -> NatsError {
     NatsError::Store {
         action,
         name: name.into(),
-        reason: err.to_string(),
+        reason: match err.to_string() {
+            text if text.contains(UNANSWERED) => "JetStream is not available".into(),
+            text => text,
+        },
     }
 }
