@@ -68,10 +68,13 @@ impl Envelope {
             value: value.into(),
             reason,
         };
-        let flag = |header| match text(header, MAX_TEXT)? {
-            "" | "false" | "0" => Ok(false),
-            "true" | "1" => Ok(true),
-            other => Err(bad(header, other, "expected true or false".into())),
+        let flag = |header| {
+            let value = text(header, MAX_TEXT)?;
+            match value.to_ascii_lowercase().as_str() {
+                "" | "false" | "0" => Ok(false),
+                "true" | "1" => Ok(true),
+                _ => Err(bad(header, value, "expected true or false".into())),
+            }
         };
         let filter = match text(FILTER, MAX_FILTER)? {
             "" => Filter::default(),
@@ -235,7 +238,7 @@ mod tests {
     fn every_header_is_read() {
         let envelope = open(&[
             (REQUEST_ID, "r1"),
-            (NOOP, "true"),
+            (NOOP, "True"),
             (CALLER, "ann"),
             (DEADLINE, "2027-01-15T08:00:00Z"),
             (

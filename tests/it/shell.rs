@@ -24,6 +24,24 @@ fn arguments_come_from_files_as_upstream_takes_them() {
     );
 }
 
+#[test]
+fn what_was_typed_wrong_has_another_exit_code_than_what_went_wrong() {
+    let env = TestEnv::new();
+    let file = env.at("f");
+    for (flags, code) in [
+        (&["--if", "1 +"][..], 2),
+        (&["--content", "{{ nope( }}"], 2),
+        (&["--provider", "nope"], 2),
+        (&["--mode", "0999"], 2),
+        (&["--content", "x", "--owner", "nobody-there:root"], 1),
+    ] {
+        let args = [&["ensure", "file", &file], flags].concat();
+        let error = env.ccm(&args);
+        assert_eq!(error.code, Some(code), "{flags:?}: {error:?}");
+        assert!(!env.exists("f"), "{flags:?}");
+    }
+}
+
 /// Returns what bash offers for these words when Tab is pressed on the last one.
 fn completed(env: &TestEnv, words: &[&str]) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_ccm");
