@@ -7,11 +7,11 @@ use clap::{Arg, Command};
 /// Returns the help of every command, one below the other.
 pub(super) fn long_help(root: Command) -> String {
     let mut text = String::new();
-    each(root, &mut |command| {
+    each(root, &mut |command, _| {
         if !text.is_empty() {
             text.push_str("\n\n");
         }
-        let shown = command.clone().bin_name(name(command)).render_long_help();
+        let shown = command.clone().bin_name(name(command)).render_help();
         text.push_str(shown.to_string().trim_end());
     });
     text.push('\n');
@@ -20,48 +20,48 @@ pub(super) fn long_help(root: Command) -> String {
 
 /// Returns the manual page, for `man -l -` and for packages.
 pub(super) fn man_page(root: Command) -> String {
-    let about = escaped(
-        &root
-            .get_about()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-    );
+    let summary = about(&root);
     let version = escaped(root.get_version().unwrap_or_default());
     let mut page = format!(
-        ".TH CCM 1 \"\" \"ccm {version}\"\n.SH NAME\nccm \\- {about}\n.SH SYNOPSIS\n\\fBccm\\fR \
-         [OPTIONS] COMMAND\n.SH COMMANDS\n"
+        ".TH CCM 1 \"\" \"ccm {version}\"\n.SH NAME\nccm \\- {summary}\n.SH SYNOPSIS\n\\fBccm\\fR \
+         [OPTIONS] COMMAND\n.SH OPTIONS\n"
     );
-    each(root, &mut |command| {
-        let is_root = command.get_name() == "ccm";
-        if command.has_subcommands() && !is_root {
-            return;
-        }
-        if !is_root {
-            page.push_str(&format!(".SS {}\n", escaped(&usage(command))));
-            let about = command.get_about().map(ToString::to_string);
-            page.push_str(&escaped(&about.unwrap_or_default()));
-            page.push('\n');
+    each(root, &mut |command, parent| {
+        if parent.is_some() {
+            let usage = escaped(&usage(command));
+            page.push_str(&format!(".SS {usage}\n{}\n", about(command)));
         }
         for arg in command.get_arguments() {
-            // What every command has is told once.
-            let is_told = !is_root && (arg.is_global_set() || arg.get_id() == "help");
-            if !arg.is_hide_set() && !is_told {
+            if !arg.is_hide_set() && !is_told(arg, parent) {
                 page.push_str(&described(arg));
             }
+        }
+        if parent.is_none() {
+            page.push_str(".SH COMMANDS\n");
         }
     });
     page
 }
 
-/// Visits a command and all that are visible below it.
-fn each(mut root: Command, visit: &mut impl FnMut(&Command)) {
+/// Reports whether a flag is told above: of everything, or of the group that a command is in.
+fn is_told(arg: &Arg, parent: Option<&Command>) -> bool {
+    parent.is_some_and(|parent| {
+        let mut above = parent.get_arguments();
+        arg.get_id() == "help"
+            || above.any(|above| above.is_global_set() && above.get_id() == arg.get_id())
+    })
+}
+
+/// Visits a command and all that are visible below it, each with the one that it belongs to.
+fn each(mut root: Command, visit: &mut impl FnMut(&Command, Option<&Command>)) {
     root.build();
-    let mut waiting = vec![&root];
-    while let Some(command) = waiting.pop() {
-        visit(command);
+    let mut waiting = vec![(&root, None)];
+    while let Some((command, parent)) = waiting.pop() {
+        visit(command, parent);
         let below = command.get_subcommands();
         let below: Vec<_> = below
             .filter(|command| !command.is_hide_set() && command.get_name() != "help")
+            .map(|below| (below, Some(command)))
             .collect();
         waiting.extend(below.into_iter().rev());
     }
@@ -70,6 +70,11 @@ fn each(mut root: Command, visit: &mut impl FnMut(&Command)) {
 fn name(command: &Command) -> String {
     let whole = command.get_bin_name();
     whole.unwrap_or_else(|| command.get_name()).to_owned()
+}
+
+fn about(command: &Command) -> String {
+    let about = command.get_about().map(ToString::to_string);
+    escaped(&about.unwrap_or_default())
 }
 
 fn usage(command: &Command) -> String {
@@ -122,6 +127,8 @@ mod tests {
         );
         let page = man_page(super::super::Cli::command());
         assert!(page.starts_with(".TH CCM 1 "));
+        assert_eq!(page.matches("\\fB\\-\\-debug\\fR").count(), 1, "{page}");
+        assert!(page.contains("\\-\\-session <DIR>"), "{page}");
         assert!(
             page.contains("\n.SS ccm ensure file [OPTIONS] <NAME> [ENSURE]\n"),
             "{page}"

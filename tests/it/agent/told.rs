@@ -125,6 +125,19 @@ async fn a_request_that_is_refused_leaves_a_line_without_what_it_held() {
 }
 
 #[tokio::test]
+async fn the_log_tells_that_an_object_or_its_bucket_is_missing() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    agent::init(&server.client().await).await;
+    let lines = "manifests: [\"obj://NOWHERE/a.tgz\", \"obj://CCM_MANIFESTS/b.tgz\"]\n";
+    let agent = AgentProcess::start(&env, NODE, &server.url(), lines);
+    let failed = "Could not fetch a manifest";
+    line(&agent, &[failed, "bucket NOWHERE does not exist"]).await;
+    let missing = "object b.tgz does not exist in bucket CCM_MANIFESTS";
+    line(&agent, &[failed, missing]).await;
+}
+
+#[tokio::test]
 async fn a_run_is_in_the_presence_record_before_the_next_beat() {
     let server = NatsServer::start();
     let client = server.client().await;
