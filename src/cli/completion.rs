@@ -9,14 +9,14 @@ use std::ffi::OsString;
 use clap::{Arg, Command};
 
 /// For bash: `source <(ccm --completion-script-bash)`.
-pub(super) const BASH: &str = r#"_ccm_complete() {
+pub(super) const BASH: &str = r#"_ccm_bash_autocomplete() {
     local IFS=$'\n'
     local typed=${COMP_WORDS[COMP_CWORD]}
     local offers
     offers=$("${COMP_WORDS[0]}" --completion-bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
     COMPREPLY=($(compgen -W "$offers" -- "$typed"))
 }
-complete -o default -F _ccm_complete ccm
+complete -o default -F _ccm_bash_autocomplete ccm
 "#;
 
 /// For zsh: `source <(ccm --completion-script-zsh)`, or as `_ccm` in a directory of `fpath`.

@@ -276,3 +276,17 @@ pub(super) fn failed(action: &'static str, name: &str, err: &dyn ToString) -> Na
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_without_jetstream_are_not_called_a_missing_resource() {
+        let said = "request failed: requested JetStream resource does not exist";
+        let error = failed("read", "CCM_EVENTS", &said).to_string();
+        assert_eq!(error, "read of CCM_EVENTS: JetStream is not available");
+        let error = failed("read", "CCM_EVENTS", &"timed out").to_string();
+        assert_eq!(error, "read of CCM_EVENTS: timed out");
+    }
+}

@@ -47,7 +47,7 @@ fn completed(env: &TestEnv, words: &[&str]) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_ccm");
     env.write("complete.bash", env.ccm(&["--completion-script-bash"]).ok());
     let script = "source ./complete.bash; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
-                  _ccm_complete; printf '%s\\n' \"${COMPREPLY[@]}\"";
+                  _ccm_bash_autocomplete; printf '%s\\n' \"${COMPREPLY[@]}\"";
     let output = Command::new("bash")
         .args(["-c", script, "bash", program])
         .args(words)
