@@ -5,6 +5,8 @@
 //! away is left alone until it is back. Where the agent's file says so, a bundle counts only with a
 //! signature beside it; one without leaves the last good copy in place.
 
+mod missing;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -143,8 +145,11 @@ impl Feed {
                 ManifestSource::Path(_) => std::future::pending().await,
                 ManifestSource::Http(url) => self.poll(url, &node, &news).await,
                 ManifestSource::Object { bucket, key } => {
-                    self.watch(bucket.as_str(), key, &node, &connection, &news)
-                        .await;
+                    let tell = |err: &NatsError| self.complain(&node, &err.to_string());
+                    tokio::join!(
+                        self.watch(bucket.as_str(), key, &node, &connection, &news),
+                        missing::look_for(&connection, bucket.as_str(), key, tell),
+                    );
                 }
             }
         };

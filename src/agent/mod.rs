@@ -18,6 +18,7 @@ pub mod facts;
 pub mod feed;
 pub mod handover;
 pub mod herald;
+mod link;
 pub mod log;
 pub mod lookups;
 pub mod metrics;
@@ -163,6 +164,12 @@ impl Agent {
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
         agent.begin_publishing(spool);
         agent.begin_telling();
+        let telling = link::tell(
+            agent.node.clone(),
+            agent.connection.clone(),
+            agent.stop.subscribe(),
+        );
+        agent.tasks.spawn(telling);
         agent.begin_registering(config);
         agent.begin_intake(config)?;
         agent.begin_patrol();
@@ -208,6 +215,7 @@ impl Agent {
             mut tasks,
             mut publishing,
         } = self;
+        node.say(Level::Info, "Agent stopping", &[]);
         node.desk.close();
         stop.send_replace(true);
         if !is_idle(&node, RUN_GRACE).await {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use tokio::sync::Notify;
 
 use super::data::{DataKeeper, MAX_BYTES};
 use super::desk::Desk;
@@ -87,6 +88,8 @@ pub(super) struct Memory {
     patrolled: AtomicU64,
     /// What the node should be was tried once.
     has_converged: AtomicBool,
+    /// Wakes whoever tells others what the node says about itself.
+    news: Notify,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -147,6 +150,17 @@ impl Node {
         self.herald.manifest(run);
         self.metrics.run_finished(run, run.summary.total_duration);
         *lock(&self.memory.last_run) = Some(run.clone());
+        self.has_news();
+    }
+
+    /// Notes that a run began or ended, for whoever tells others.
+    pub fn has_news(&self) {
+        self.memory.news.notify_one();
+    }
+
+    /// Returns when a run began or ended since this was last asked.
+    pub async fn news(&self) {
+        self.memory.news.notified().await;
     }
 
     pub fn generation(&self) -> u64 {

@@ -99,12 +99,19 @@ impl PauseBook {
         Ok(())
     }
 
+    /// Reads what is asked; a text that stands alone is the reason.
     fn read(&self, body: &str, by: &str) -> Result<Pause, String> {
         let asked = match body.trim() {
             "" => Asked::default(),
             body => {
                 let node = parse_message(body).map_err(|err| err.to_string())?;
-                Asked::deserialize(&node).map_err(|err| err.to_string())?
+                match node.text().filter(|_| !node.is_null()) {
+                    Some(reason) => Asked {
+                        reason: reason.to_string(),
+                        ..Asked::default()
+                    },
+                    None => Asked::deserialize(&node).map_err(|err| err.to_string())?,
+                }
             }
         };
         if asked.reason.trim().is_empty() {
@@ -189,6 +196,13 @@ mod tests {
         assert!(book.current().is_some());
         book.end().unwrap();
         assert_eq!(book.current(), None);
+    }
+
+    #[test]
+    fn a_bare_text_is_a_reason() {
+        let (_directory, _clock, book) = book();
+        assert_eq!(book.begin("disk swap", "").unwrap().reason, "disk swap");
+        assert_eq!(book.begin("\"disk swap\"", "").unwrap().reason, "disk swap");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::node::Node;
 use crate::engine::Level;
@@ -16,6 +16,9 @@ use crate::nats::{Connection, Link, NatsError, Subjects};
 
 /// How often trouble with presence is worth a line.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+
+/// How long news wait for more: a run that is over soon is told once.
+const GATHER: Duration = Duration::from_secs(1);
 
 /// Keeps the presence of a node.
 pub struct Presence {
@@ -37,6 +40,7 @@ impl Presence {
                 _ = stop.wait_for(|stopped| *stopped) => break,
                 _ = beat.tick() => {}
                 Ok(()) = link.changed() => {}
+                () = self.news() => {}
             }
             if !matches!(*link.borrow_and_update(), Link::Up { .. }) {
                 continue;
@@ -59,6 +63,12 @@ impl Presence {
             // Without this the record expires a little later.
             let _ = bucket.delete(&self.key()).await;
         }
+    }
+
+    /// Waits until a run began or ended, and a little for more.
+    async fn news(&self) {
+        self.node.news().await;
+        sleep(GATHER).await;
     }
 
     async fn say_so(&self, bucket: &mut Option<Bucket>) -> Result<(), String> {

@@ -6,7 +6,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::node::{Node, VERSION};
 use super::trust::audit::Request;
-use super::verbs::{Answer, Answering, Question, code, refuse};
+use super::verbs::{Answer, Answering, MALFORMED, Question, code, refuse};
 use crate::model::envelope::{CALLER, Envelope, IDENTITY, REQUEST_ID};
 use crate::nats::micro::{self, Endpoint, Incoming, Served, Service};
 use crate::nats::{Connection, Headers, NatsError, Subjects, Verb};
@@ -91,7 +91,7 @@ pub async fn answer(
     // Nobody waits for an answer in vain.
     while let Ok(incoming) = served.requests.try_recv() {
         if let Some(verb) = verbs.get(incoming.endpoint).copied() {
-            let answer = refuse(verb, 503, "the agent is shutting down".into());
+            let answer = refuse(verb, code::CLOSING, "the agent is shutting down".into());
             send(incoming, verb, answer, &node).await;
         }
     }
@@ -99,28 +99,32 @@ pub async fn answer(
 
 /// Nothing of a request is looked at before it is known who asks.
 async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering) -> Answer {
+    let turn_down = |code, reason: &str, text: String| {
+        let request = Request {
+            subject: &incoming.subject,
+            caller: incoming.header(CALLER).unwrap_or_default(),
+            request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
+            ..Request::default()
+        };
+        node.audit.denied(node, verb, &request, reason);
+        refuse(verb, code, text)
+    };
     if incoming.body.len() > MAX_REQUEST_BYTES {
         let text = format!("request is larger than {MAX_REQUEST_BYTES} bytes");
-        return refuse(verb, 413, text);
+        return turn_down(code::TOO_LARGE, &text.clone(), text);
     }
     let keeper = &node.gatekeeper;
     let asker = match keeper.admit(&incoming.subject, &incoming.headers, &incoming.body) {
         Ok(asker) => asker,
         Err(denied) => {
-            let request = Request {
-                subject: &incoming.subject,
-                caller: incoming.header(CALLER).unwrap_or_default(),
-                request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
-                ..Request::default()
-            };
             let reason = denied.to_string();
-            node.audit.denied(node, verb, &request, &reason);
-            return refuse(verb, code::DENIED, format!("denied: {reason}"));
+            let text = format!("denied: {reason}");
+            return turn_down(code::DENIED, &reason, text);
         }
     };
     let envelope = match Envelope::open(|name| incoming.header(name)) {
         Ok(envelope) => envelope,
-        Err(err) => return refuse(verb, 400, err.to_string()),
+        Err(err) => return turn_down(code::BAD_REQUEST, MALFORMED, err.to_string()),
     };
     let question = Question {
         verb,

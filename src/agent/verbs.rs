@@ -29,12 +29,19 @@ use crate::template::path;
 /// How many questions are looked into at once.
 const MOST_READERS: usize = 8;
 
+/// The longest reason that is given for a refusal.
+const MAX_REASON: usize = 8 * 1024;
+
+/// What is remembered of a request that can't be read.
+pub(super) const MALFORMED: &str = "malformed request";
+
 /// The codes of answers that say no, as in HTTP.
 pub(super) mod code {
     pub const BAD_REQUEST: u16 = 400;
     pub const DENIED: u16 = 403;
     pub const NOT_FOUND: u16 = 404;
     pub const LATE: u16 = 408;
+    pub const TOO_LARGE: u16 = 413;
     pub const PAUSED: u16 = 423;
     pub const BUSY: u16 = 429;
     pub const INTERNAL: u16 = 500;
@@ -109,14 +116,15 @@ impl Answering {
         match self.is_meant(envelope).await {
             Ok(true) => {}
             Ok(false) => return Answer::Silence,
-            Err(reason) => return refuse(verb, code::BAD_REQUEST, reason),
+            Err(reason) => return self.malformed(&question, reason),
         }
         let now = self.node.clock.now();
         if envelope.deadline.is_some_and(|deadline| now > deadline) {
-            return refuse(verb, code::LATE, "deadline has passed".into());
+            let reason = "deadline has passed".to_owned();
+            return self.turn_down(&question, &About::default(), code::LATE, reason);
         }
         let Ok(text) = String::from_utf8(question.body.clone()) else {
-            return refuse(verb, code::BAD_REQUEST, "request is not UTF-8".into());
+            return self.malformed(&question, "request is not UTF-8".into());
         };
         // The others know what they are about when they have read it.
         if !matches!(verb, Verb::Ensure | Verb::Apply | Verb::Status) {
@@ -126,7 +134,7 @@ impl Answering {
             Verb::Ensure => self.ensure(&text, &question).await,
             Verb::Apply => self.apply(&text, &question).await,
             Verb::Status => self.state(&text, &question).await,
-            Verb::Facts => self.facts(text).await,
+            Verb::Facts => self.facts(&text).await,
             Verb::Ping => self.status(),
             Verb::Pause => match self.node.pause.begin(&text, &envelope.caller) {
                 Ok(pause) => {
@@ -177,7 +185,7 @@ impl Answering {
         let envelope = &question.envelope;
         let resource = match parse_ensure(text) {
             Ok(resource) => resource,
-            Err(err) => return refuse(Verb::Ensure, code::BAD_REQUEST, err.to_string()),
+            Err(err) => return self.malformed(question, err.to_string()),
         };
         let label = resource.label();
         let mut about = About {
@@ -195,8 +203,8 @@ impl Answering {
         if let Err(denied) = question.asker.may(&asked) {
             return self.deny(question, &about, &denied.to_string());
         }
-        if let Some(refusal) = self.paused(Verb::Ensure, envelope.noop) {
-            return refusal;
+        if let Some(reason) = self.paused(envelope.noop) {
+            return self.turn_down(question, &about, code::PAUSED, reason);
         }
         let run = CurrentRun {
             run_id: self.node.next_id(),
@@ -231,7 +239,7 @@ impl Answering {
         let envelope = &question.envelope;
         let request = match parse_apply(text) {
             Ok(request) => request,
-            Err(err) => return refuse(Verb::Apply, code::BAD_REQUEST, err.to_string()),
+            Err(err) => return self.malformed(question, err.to_string()),
         };
         let order = self.order(request.clone(), question);
         let shown = order.what.shown();
@@ -249,8 +257,8 @@ impl Answering {
             return self.deny(question, &about, &denied.to_string());
         }
         let harmless = order.mode.noop || order.mode.health_check_only;
-        if let Some(refusal) = self.paused(Verb::Apply, harmless) {
-            return refusal;
+        if let Some(reason) = self.paused(harmless) {
+            return self.turn_down(question, &about, code::PAUSED, reason);
         }
         self.allow(question, &about);
         let run_id = order.run_id.clone();
@@ -304,7 +312,7 @@ impl Answering {
     async fn state(&self, text: &str, question: &Question) -> Answer {
         let request = match parse_status(text) {
             Ok(request) => request,
-            Err(err) => return refuse(Verb::Status, code::BAD_REQUEST, err.to_string()),
+            Err(err) => return self.malformed(question, err.to_string()),
         };
         let label = format!("{}#{}", request.type_name, request.name);
         let about = About {
@@ -335,9 +343,12 @@ impl Answering {
     }
 
     /// Answers with all facts, or with what a path finds in them.
-    async fn facts(&self, text: String) -> Answer {
+    async fn facts(&self, text: &str) -> Answer {
         let node = self.node.clone();
-        let wanted = text.trim().trim_matches('"').to_owned();
+        let wanted = match wanted_facts(text) {
+            Ok(wanted) => wanted,
+            Err(reason) => return refuse(Verb::Facts, code::BAD_REQUEST, reason),
+        };
         let found = self.read(move || {
             let facts = node.facts.current().all();
             match wanted.as_str() {
@@ -368,6 +379,7 @@ impl Answering {
         }
         let id = match text.trim().trim_matches('"').parse::<RunId>() {
             Ok(id) => Ok(id),
+            Err(_) if text.trim().is_empty() => Err("missing run_id in request".into()),
             Err(err) => parse_message(text)
                 .ok()
                 .filter(|node| node.entries().is_some())
@@ -400,22 +412,41 @@ impl Answering {
         self.node.audit.allowed(&self.node, question.verb, &request);
     }
 
-    /// Refuses what the asker may not ask for, and remembers that.
+    /// Refuses what the asker may not ask for.
     fn deny(&self, question: &Question, about: &About<'_>, reason: &str) -> Answer {
-        let (verb, request) = (question.verb, question.audited(about));
-        self.node.audit.denied(&self.node, verb, &request, reason);
-        refuse(verb, code::DENIED, reason.to_owned())
+        self.turn_down(question, about, code::DENIED, reason.to_owned())
     }
 
-    /// Refuses what would change a node that is to be left alone.
-    fn paused(&self, verb: Verb, harmless: bool) -> Option<Answer> {
+    /// Refuses what can't be read. Only who asked is told what is wrong: it may be a secret.
+    fn malformed(&self, question: &Question, reason: String) -> Answer {
+        let request = question.audited(&About::default());
+        let audit = &self.node.audit;
+        audit.denied(&self.node, question.verb, &request, MALFORMED);
+        refuse(question.verb, code::BAD_REQUEST, reason)
+    }
+
+    /// Refuses a question before anything is done, and remembers that.
+    fn turn_down(
+        &self,
+        question: &Question,
+        about: &About<'_>,
+        code: u16,
+        reason: String,
+    ) -> Answer {
+        let (verb, request) = (question.verb, question.audited(about));
+        self.node.audit.denied(&self.node, verb, &request, &reason);
+        refuse(verb, code, reason)
+    }
+
+    /// Returns why nothing may be changed, on a node that is to be left alone.
+    fn paused(&self, harmless: bool) -> Option<String> {
         let pause = self.node.pause.current().filter(|_| !harmless)?;
         let by = match pause.by.as_str() {
             "" => String::new(),
             by => format!(" by {by}"),
         };
-        let text = format!("node is paused{by}: {}; resume it first", pause.reason);
-        Some(refuse(verb, code::PAUSED, text))
+        let reason = pause.reason;
+        Some(format!("node is paused{by}: {reason}; resume it first"))
     }
 
     /// Runs work at the desk and returns what comes of it.
@@ -475,6 +506,24 @@ impl Question {
     }
 }
 
+/// Returns the path that a question for facts holds: alone, or in a JSON document as `path`.
+fn wanted_facts(text: &str) -> Result<String, String> {
+    #[derive(Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Asked {
+        #[serde(alias = "query")]
+        path: String,
+    }
+    let text = text.trim();
+    // A path may begin with a brace, too; then it is no JSON.
+    match serde_json::from_str::<serde_json::Map<_, _>>(text) {
+        Ok(document) => serde_json::from_value::<Asked>(document.into())
+            .map(|asked| asked.path)
+            .map_err(|err| err.to_string()),
+        Err(_) => Ok(text.trim_matches('"').to_owned()),
+    }
+}
+
 /// Returns a text that says something.
 fn some(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
@@ -503,6 +552,8 @@ fn refused(verb: Verb, refusal: &Refusal) -> Answer {
 
 /// Says no in the form of the verb's own answer.
 pub(super) fn refuse(verb: Verb, code: u16, text: String) -> Answer {
+    // Errors repeat what was asked; an answer must not outgrow what a message may hold.
+    let text: String = text.chars().take(MAX_REASON).collect();
     let body = match verb {
         Verb::Ensure => json::compact(&EnsureResponse::new(Err(text.clone()))),
         Verb::Status => json::compact(&StatusResponse::new(Err(text.clone()))),
@@ -514,5 +565,27 @@ pub(super) fn refuse(verb: Verb, code: u16, text: String) -> Answer {
         // Headers hold one line.
         text: text.lines().next().unwrap_or_default().to_owned(),
         body: body.unwrap_or_else(|_| "{}".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_asked_for_by_a_path_alone_or_in_a_document() {
+        for (body, path) in [
+            ("", ""),
+            ("{}", ""),
+            (" host.info.os\n", "host.info.os"),
+            ("\"host.info.os\"", "host.info.os"),
+            (r#"{"path":"host.info.os"}"#, "host.info.os"),
+            (r#"{"query":"host.info.os"}"#, "host.info.os"),
+            ("{host.info.os,cpu}", "{host.info.os,cpu}"),
+        ] {
+            assert_eq!(wanted_facts(body).as_deref(), Ok(path), "{body}");
+        }
+        let error = wanted_facts(r#"{"paths":"x"}"#).unwrap_err();
+        assert_eq!(error, "unknown field `paths`, expected `path` or `query`");
     }
 }

@@ -24,7 +24,7 @@ use crate::model::governor::Claim;
 use crate::model::registration::Entry;
 use crate::model::request::StatusRequest;
 use crate::model::resource::{Phase, Resource, decode};
-use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunSummary, Trigger};
+use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunOutcome, RunSummary, Trigger};
 use crate::model::secret::redact_url;
 use crate::model::state::State;
 use crate::nats::{Bus, Verb};
@@ -119,6 +119,7 @@ impl Order {
 
     /// Applies the manifest; the summary is published when this returns.
     pub fn carry_out(&self, node: &Node, permit: &Permit) -> Done {
+        node.has_news();
         let mut order = self.clone();
         order.mode.noop |= node.noop && !order.mode.health_check_only;
         let notes = Notes::default();
@@ -463,9 +464,10 @@ impl Sink for Reporter<'_> {
 }
 
 fn closing(run: &RunSummary) -> Line {
-    let level = match run.error.is_empty() {
-        true => Level::Info,
-        false => Level::Error,
+    let level = match run.outcome {
+        RunOutcome::Failed => Level::Error,
+        RunOutcome::Changed | RunOutcome::Noop => Level::Warn,
+        RunOutcome::Stable | RunOutcome::Skipped => Level::Info,
     };
     let line = Line::new(level, run.summary.to_string())
         .with("manifest", &run.source)

@@ -5,6 +5,7 @@ mod agent;
 mod apply;
 mod cfengine;
 mod choria;
+mod completion;
 mod data;
 mod ensure;
 mod environment;
@@ -13,6 +14,7 @@ mod facts;
 mod fleet;
 mod hiera;
 mod keys;
+mod manual;
 mod output;
 mod plugins;
 mod registration;
@@ -23,6 +25,7 @@ mod status;
 mod template;
 mod util;
 mod validate;
+mod words;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -120,6 +123,14 @@ fn loudest(debug: bool, info: bool) -> Option<Level> {
 /// Runs the program with these arguments and returns its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
+    if let Some(text) = about_itself(&args) {
+        Console::new(false, false).print(&text);
+        return ExitCode::SUCCESS;
+    }
+    let args = match words::expand(args) {
+        Ok(args) => args,
+        Err(err) => return ended(Err(err)),
+    };
     if args.len() < 2 {
         // Nothing asked, nothing wrong: show what there is.
         let plugins = Plugins::find();
@@ -206,6 +217,22 @@ fn not_ours(args: &[OsString], err: &clap::Error) -> ExitCode {
 fn told(err: &clap::Error) -> ExitCode {
     let _ = err.print();
     ExitCode::from(if err.use_stderr() { 2 } else { 0 })
+}
+
+/// Returns what the program tells shells and packagers about itself, if that is asked for.
+fn about_itself(args: &[OsString]) -> Option<String> {
+    let (flag, words) = args.get(1..)?.split_first()?;
+    match flag.to_str()? {
+        "--completion-script-bash" => Some(completion::BASH.into()),
+        "--completion-script-zsh" => Some(completion::ZSH.into()),
+        "--completion-bash" => {
+            let offers = completion::offers(Cli::command(), words);
+            Some(offers.iter().map(|offer| format!("{offer}\n")).collect())
+        }
+        "--help-long" => Some(manual::long_help(Cli::command())),
+        "--help-man" => Some(manual::man_page(Cli::command())),
+        _ => None,
+    }
 }
 
 /// Says what is wrong with plugins, to somebody who may have wanted one.

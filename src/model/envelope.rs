@@ -6,7 +6,7 @@
 use std::fmt;
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::text::{parse_time, quote};
 
@@ -68,10 +68,13 @@ impl Envelope {
             value: value.into(),
             reason,
         };
-        let flag = |header| match text(header, MAX_TEXT)? {
-            "" | "false" | "0" => Ok(false),
-            "true" | "1" => Ok(true),
-            other => Err(bad(header, other, "expected true or false".into())),
+        let flag = |header| {
+            let value = text(header, MAX_TEXT)?;
+            match value.to_ascii_lowercase().as_str() {
+                "" | "false" | "0" => Ok(false),
+                "true" | "1" => Ok(true),
+                _ => Err(bad(header, value, "expected true or false".into())),
+            }
         };
         let filter = match text(FILTER, MAX_FILTER)? {
             "" => Filter::default(),
@@ -102,24 +105,38 @@ impl Envelope {
 #[serde(default, deny_unknown_fields)]
 pub struct Filter {
     /// Any of these names, or `/regular expressions/`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub identity: Vec<String>,
     /// All of these groups, or `/regular expressions/`; Choria calls them classes.
     #[serde(
         rename = "cf_class",
         alias = "group",
+        deserialize_with = "list",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub groups: Vec<String>,
     /// Accepted for Choria's sake: a request to us is for agent `ccm` or for nobody.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub agent: Vec<String>,
     /// All of these comparisons.
-    #[serde(rename = "fact", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        rename = "fact",
+        deserialize_with = "list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub facts: Vec<FactFilter>,
     /// All of these expressions over `Facts`, `identity` and `groups`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub compound: Vec<Vec<Compound>>,
+}
+
+/// Reads a list; Go writes one that was never filled as null.
+fn list<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 impl Filter {
@@ -221,7 +238,7 @@ mod tests {
     fn every_header_is_read() {
         let envelope = open(&[
             (REQUEST_ID, "r1"),
-            (NOOP, "true"),
+            (NOOP, "True"),
             (CALLER, "ann"),
             (DEADLINE, "2027-01-15T08:00:00Z"),
             (
@@ -250,6 +267,13 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_list_that_go_never_filled_matches_everyone() {
+        let filter =
+            r#"{"fact":null,"cf_class":null,"agent":null,"identity":null,"compound":null}"#;
+        assert!(open(&[(FILTER, filter)]).unwrap().filter.is_empty());
     }
 
     #[test]

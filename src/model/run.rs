@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::Value;
-use super::document::{Node, from_entries, parse_message};
+use super::document::{Node, from_entries, parse, parse_message};
 use super::event::{Summary, TransactionEvent};
 use super::governor::Claim;
 use super::id::EventId;
@@ -185,7 +185,20 @@ pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
     if request.noop && request.health_check_only {
         return Err(exclusive("noop", "health_check_only"));
     }
+    if !request.manifest.is_empty() {
+        check_manifest(&request.manifest)?;
+    }
     Ok(request)
+}
+
+/// Refuses a text that can't be a manifest while somebody listens: a run would fail unheard.
+fn check_manifest(text: &str) -> Result<(), RequestError> {
+    let invalid = |reason: String| RequestError::Unknown(format!("invalid manifest: {reason}"));
+    let manifest = parse(text).map_err(|err| invalid(err.to_string()))?;
+    match manifest.entries() {
+        Some(_) => Ok(()),
+        None => Err(invalid("expected a mapping".into())),
+    }
 }
 
 /// How far an apply request has come.
@@ -260,18 +273,18 @@ impl ApplyResponse {
 mod tests {
     use super::*;
 
-    fn parse(rest: &str) -> Result<ApplyRequest, String> {
+    fn request(rest: &str) -> Result<ApplyRequest, String> {
         parse_apply(&format!(r#"{{"protocol":"{APPLY_REQUEST}"{rest}}}"#))
             .map_err(|err| err.to_string())
     }
 
     #[test]
     fn a_manifest_comes_as_a_document_or_as_its_text() {
-        let document = parse(r#","manifest":{"resources":[{"package":5}]}"#).unwrap();
+        let document = request(r#","manifest":{"resources":[{"package":5}]}"#).unwrap();
         assert_eq!(document.manifest, r#"{"resources": [{"package": 5}]}"#);
-        let text = parse(r#","manifest":"resources: []\n""#).unwrap();
+        let text = request(r#","manifest":"resources: []\n""#).unwrap();
         assert_eq!(text.manifest, "resources: []\n");
-        assert_eq!(parse(r#","source":"obj://b/k""#).unwrap().manifest, "");
+        assert_eq!(request(r#","source":"obj://b/k""#).unwrap().manifest, "");
     }
 
     #[test]
@@ -284,9 +297,9 @@ mod tests {
     #[test]
     fn a_request_may_claim_a_slot() {
         let rest = r#","source":"/a","governor":{"name":"deploys","timeout":"1m"}"#;
-        let claim = parse(rest).unwrap().governor.unwrap();
+        let claim = request(rest).unwrap().governor.unwrap();
         assert_eq!(claim.name.as_str(), "deploys");
-        let error = parse(r#","source":"/a","governor":{"nam":"deploys"}"#).unwrap_err();
+        let error = request(r#","source":"/a","governor":{"nam":"deploys"}"#).unwrap_err();
         assert!(error.contains("did you mean \"name\"?"), "{error}");
     }
 
@@ -294,6 +307,10 @@ mod tests {
     fn each_fault_of_a_request_has_its_text() {
         for (rest, error) in [
             ("", "missing manifest or source in request"),
+            (
+                r#","manifest":"just words""#,
+                "invalid manifest: expected a mapping",
+            ),
             (
                 r#","source":"/a","manifest":"x""#,
                 "manifest and source exclude each other",
@@ -307,7 +324,7 @@ mod tests {
                 "unknown property \"sourc\", did you mean \"source\"?",
             ),
         ] {
-            assert_eq!(parse(rest).unwrap_err(), error);
+            assert_eq!(request(rest).unwrap_err(), error);
         }
         assert_eq!(
             parse_apply("hello").unwrap_err().to_string(),

@@ -22,7 +22,7 @@ pub use gap::{Extent, Gap};
 use self::durable::Durable;
 use self::ordered::Ordered;
 use super::streams::EVENTS;
-use super::{Connection, NatsError, Subject};
+use super::{Connection, NatsError, Subject, kv};
 use crate::model::node::Token;
 use crate::model::text::go_time;
 
@@ -203,9 +203,5 @@ fn moment(time: DateTime<Utc>) -> Result<datetime::DateTime, NatsError> {
 
 /// Returns the failure to read the stream of events.
 fn failed(reason: &dyn std::fmt::Display) -> NatsError {
-    NatsError::Store {
-        action: "read",
-        name: EVENTS.into(),
-        reason: reason.to_string(),
-    }
+    kv::failed("read", EVENTS, &reason)
 }

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::connection::{Headers, Message};
-use super::{Connection, NatsError, backoff};
+use super::{Connection, NatsError, backoff, kv};
 
 /// How long the servers keep a consumer that nobody listens to.
 const INACTIVE: Duration = Duration::from_secs(30);
@@ -159,11 +159,7 @@ impl Consumer {
                 {
                     NatsError::NoBucket(bucket_of(&wanted.stream).into())
                 }
-                _ => NatsError::Store {
-                    action: "read",
-                    name: bucket_of(&wanted.stream).into(),
-                    reason: err.to_string(),
-                },
+                _ => kv::failed("read", bucket_of(&wanted.stream), &err),
             })?;
         let info = made.cached_info();
         Ok(Self {

@@ -263,10 +263,30 @@ pub(super) fn time(nanos: i128) -> DateTime<Utc> {
     DateTime::from_timestamp_nanos(i64::try_from(nanos).unwrap_or_default())
 }
 
+/// How the client says that nobody answers for JetStream.
+const UNANSWERED: &str = "requested JetStream resource does not exist";
+
 pub(super) fn failed(action: &'static str, name: &str, err: &dyn ToString) -> NatsError {
     NatsError::Store {
         action,
         name: name.into(),
-        reason: err.to_string(),
+        reason: match err.to_string() {
+            text if text.contains(UNANSWERED) => "JetStream is not available".into(),
+            text => text,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_without_jetstream_are_not_called_a_missing_resource() {
+        let said = "request failed: requested JetStream resource does not exist";
+        let error = failed("read", "CCM_EVENTS", &said).to_string();
+        assert_eq!(error, "read of CCM_EVENTS: JetStream is not available");
+        let error = failed("read", "CCM_EVENTS", &"timed out").to_string();
+        assert_eq!(error, "read of CCM_EVENTS: timed out");
     }
 }

@@ -395,6 +395,8 @@ fn events_are_shown_by_node_type_and_outcome() {
         let events = document["events"].as_array().unwrap();
         assert_eq!(events.len(), count, "{flags:?}: {document}");
     }
+    let error = fleet.ask(&["events", "--type", "fiel"]).error(2);
+    assert!(error.contains("a similar value exists: 'file'"), "{error}");
     let failed = fleet.ask(&["events", "--outcome", "failed"]).ok();
     assert!(failed.contains(" db1 exec#/bin/false failed: "), "{failed}");
     let document = fleet

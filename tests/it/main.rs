@@ -31,6 +31,7 @@
 //! - `schema`: schemas, types and real documents agree
 //! - `service`: every row of its tables, on a real systemd in a container
 //! - `session`: several calls kept together
+//! - `shell`: arguments from files, completion, the manual page
 //! - `sources`: manifests from directories, bundles and servers
 //! - `spool`: events on a disk that is full
 //! - `tidy`: rules about the source itself
@@ -85,6 +86,7 @@ mod scaffold;
 mod schema;
 mod service;
 mod session;
+mod shell;
 mod sources;
 mod spool;
 mod support;

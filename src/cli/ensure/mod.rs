@@ -16,10 +16,11 @@ use clap::Subcommand;
 use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict, data};
-use crate::engine::{Engine, Machine, Mode, Scope, Session};
+use crate::engine::{Engine, FlowError, Machine, Mode, Scope, Session};
 use crate::model::health::HealthCheck;
 use crate::model::resource::{Control, Phase, Resource};
 use crate::model::{json, text};
+use crate::resource::ProviderError;
 use crate::system::{Accounts, Clock, SystemClock, SystemRunner};
 use crate::template::expr::Cache;
 use crate::template::resolve;
@@ -228,7 +229,14 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     let event = {
         let mut engine = Engine::new(machine(&runner), session, console)
             .with_packages(options.packages.shared());
-        let event = engine.apply(&scope, &resource).map_err(CliError::failed)?;
+        let event = engine.apply(&scope, &resource).map_err(|err| match err {
+            // What was typed is wrong, and nothing was touched.
+            FlowError::Expression(_)
+            | FlowError::Template(_)
+            | FlowError::Invalid(_)
+            | FlowError::Provider(ProviderError::NotFound) => CliError::usage(err),
+            FlowError::Provider(_) | FlowError::Requirement(_) => CliError::failed(err),
+        })?;
         engine
             .record(&scope, event.clone())
             .map_err(CliError::failed)?;

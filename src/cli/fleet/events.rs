@@ -13,6 +13,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -24,6 +25,7 @@ use super::ask::{FormatArgs, with_hint};
 use super::report::Format;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
+use crate::model::TypeName;
 use crate::model::json as text;
 use crate::model::node::{NodeName, Token};
 use crate::model::text::{parse_duration, parse_time};
@@ -36,6 +38,11 @@ const RECENT: TimeDelta = TimeDelta::hours(1);
 
 /// How many events one document holds at most; lines have no end.
 const MOST_IN_DOCUMENT: usize = 100_000;
+
+/// How events, runs and requests come out.
+const OUTCOMES: [&str; 7] = [
+    "changed", "failed", "skipped", "stable", "noop", "allowed", "denied",
+];
 
 /// Shows events of nodes: those of the last hour, unless told otherwise
 #[derive(Debug, clap::Args)]
@@ -67,12 +74,12 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "NAME")]
     node: Vec<NodeName>,
 
-    /// Only about this type; `run` for the summaries of runs
-    #[arg(long = "type", value_name = "TYPE")]
+    /// Only about this type; `run` for the summaries of runs, `audit` for requests
+    #[arg(long = "type", value_name = "TYPE", value_parser = types())]
     type_name: Vec<Token>,
 
-    /// Only those that came out so: changed, failed, skipped, stable or noop
-    #[arg(long, value_name = "OUTCOME", value_parser = ["changed", "failed", "skipped", "stable", "noop"])]
+    /// Only those that came out so; requests are allowed or denied
+    #[arg(long, value_name = "OUTCOME", value_parser = OUTCOMES)]
     outcome: Vec<String>,
 
     /// Ends after so many
@@ -104,6 +111,13 @@ impl Args {
             (None, None) => recent().map_or(Begin::Next, Begin::Since),
         }
     }
+}
+
+/// Returns what reads the things that events are about.
+fn types() -> impl TypedValueParser<Value = Token> {
+    let resources = TypeName::ALL.map(TypeName::as_str);
+    let all = resources.into_iter().chain(["run", "audit"]);
+    PossibleValuesParser::new(all).try_map(|name| name.parse())
 }
 
 /// Reads a time, or how long ago it was.

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use async_nats::{ConnectError, ConnectErrorKind};
+use async_nats::{ClientError, ConnectError, ConnectErrorKind, Event};
 
 use crate::system::Cause;
 
@@ -18,6 +18,17 @@ pub(super) fn reason(err: &ConnectError) -> String {
         (ConnectErrorKind::Tls, Some(reason)) => format!("TLS: {reason}"),
         (_, Some(reason)) => reason,
     }
+}
+
+/// Returns what the server, or the way to it, has against us.
+pub(super) fn complaint(event: &Event) -> Option<String> {
+    let text = match event {
+        Event::ServerError(err) => err.to_string(),
+        Event::ClientError(ClientError::Other(text)) => text.clone(),
+        Event::ClientError(err) => err.to_string(),
+        _ => return None,
+    };
+    Some(text.trim_start_matches("nats: ").to_owned())
 }
 
 /// Returns the last cause of a chain.

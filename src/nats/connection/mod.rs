@@ -86,6 +86,7 @@ pub struct Connection {
     client: Client,
     jetstream: jetstream::Context,
     link: watch::Receiver<Link>,
+    trouble: watch::Receiver<String>,
     shown: Arc<str>,
     /// What every subject of JetStream's API begins with.
     api: Arc<str>,
@@ -106,8 +107,9 @@ pub async fn connect(
         reason,
     };
     let (sender, link) = watch::channel(Link::Down);
+    let (complain, trouble) = watch::channel(String::new());
     let servers: Vec<&str> = settings.servers.iter().map(|s| s.as_str()).collect();
-    let connecting = options(settings, patience, name, sender).connect(servers);
+    let connecting = options(settings, patience, name, sender, complain).connect(servers);
     let client = match patience {
         Patience::ForEver => connecting.await,
         Patience::Once(limit) => timeout(limit, connecting)
@@ -132,6 +134,7 @@ pub async fn connect(
         client,
         jetstream,
         link,
+        trouble,
         shown: shown.into(),
         api: match &settings.api {
             Api::Local => "$JS.API".into(),
@@ -147,6 +150,7 @@ fn options(
     patience: Patience,
     name: &str,
     link: watch::Sender<Link>,
+    trouble: watch::Sender<String>,
 ) -> ConnectOptions {
     let connects = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&connects);
@@ -164,6 +168,9 @@ fn options(
             }
         })
         .event_callback(move |event| {
+            if let Some(text) = failure::complaint(&event) {
+                trouble.send_replace(text);
+            }
             match event {
                 Event::Connected => {
                     let connects = counter.fetch_add(1, Ordering::Relaxed) + 1;
@@ -205,6 +212,11 @@ impl Connection {
     /// Returns a view of whether the server can be reached, now and from now on.
     pub fn state(&self) -> watch::Receiver<Link> {
         self.link.clone()
+    }
+
+    /// Returns a view of what the server or the way to it last had against us.
+    pub fn trouble(&self) -> watch::Receiver<String> {
+        self.trouble.clone()
     }
 
     pub fn is_up(&self) -> bool {

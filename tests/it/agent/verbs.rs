@@ -124,6 +124,12 @@ async fn every_malformed_body_gets_an_answer_in_the_protocol_of_its_verb() {
             "invalid pause request: reason is required",
         ),
         (Verb::Cancel, "x", "invalid event ID: \"x\" is not a KSUID"),
+        (Verb::Cancel, "", "missing run_id in request"),
+        (
+            Verb::Facts,
+            r#"{"paths":"x"}"#,
+            "unknown field `paths`, expected `path` or `query`",
+        ),
     ] {
         let answer = ask(&client, NODE, verb, body).await;
         assert_eq!(error_of(&answer), error, "{verb}");

@@ -1,0 +1,185 @@
+//! What people learn beside the answers: lines in the log, the record of
+//! presence, and errors that fit into a message.
+
+use std::time::Duration;
+
+use ccm::nats::streams::NODES;
+use ccm::nats::{Headers, Verb};
+use serde_json::Value;
+
+use crate::support::TestEnv;
+use crate::support::agent::{self, AgentProcess, ask, config, eventually, request, start};
+use crate::support::nats::{NatsServer, free_port};
+
+const NODE: &str = "web1.example.net";
+
+/// Waits for a line of the log that holds all of these.
+async fn line(agent: &AgentProcess, parts: &[&str]) -> String {
+    eventually(&format!("a line with {parts:?}"), async || {
+        let log = agent.log();
+        let mut lines = log.lines();
+        let found = lines.find(|line| parts.iter().all(|part| line.contains(part)));
+        found.map(ToOwned::to_owned)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_log_tells_when_the_bus_is_there_and_when_it_is_lost() {
+    let env = TestEnv::new();
+    let mut server = NatsServer::start();
+    let agent = AgentProcess::start(&env, NODE, &server.url(), "");
+    line(&agent, &["level=INFO", "Connected to NATS", &server.url()]).await;
+    server.stop();
+    line(&agent, &["level=WARN", "Lost the connection to NATS"]).await;
+    agent.signal("TERM");
+    line(&agent, &["level=INFO", "Agent stopping"]).await;
+    assert_eq!(agent.wait(), Some(0));
+}
+
+#[tokio::test]
+async fn the_log_tells_what_is_in_the_way_of_the_bus() {
+    let env = TestEnv::new();
+    let nobody = format!("nats://127.0.0.1:{}", free_port());
+    let agent = AgentProcess::start(&env, NODE, &nobody, "");
+    line(
+        &agent,
+        &["level=WARN", "Trouble with NATS", &nobody, "error="],
+    )
+    .await;
+    let server = NatsServer::with("authorization { user: a, password: b }");
+    let agent = AgentProcess::start(&env, "web2.example.net", &server.url(), "");
+    line(&agent, &["Trouble with NATS", "authorization violation"]).await;
+}
+
+#[tokio::test]
+async fn a_run_that_failed_or_changed_something_is_closed_louder() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    let agent = AgentProcess::start(&env, NODE, &server.url(), "");
+    let client = server.client().await;
+    for (command, mode, level) in [
+        ("/bin/false", "", "level=ERROR"),
+        ("/bin/true", "", "level=WARN"),
+        ("/bin/true", ", \"noop\": true", "level=WARN"),
+        ("/bin/true", ", \"health_check_only\": true", "level=INFO"),
+    ] {
+        let body = format!(
+            r#"{{"protocol": "io.choria.ccm.v1.manifest.apply.request", "wait": true{mode},
+                "manifest": {{"ccm": {{"resources": [{{"exec": [{{"{command}": {{}}}}]}}]}}}}}}"#
+        );
+        let answer = ask(&client, NODE, Verb::Apply, &body).await;
+        let run = answer["run_id"].as_str().unwrap();
+        line(&agent, &[level, "Session: resources=", run]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_leaves_a_line_without_what_it_held() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    let agent = AgentProcess::start(&env, NODE, &server.url(), "");
+    let client = server.client().await;
+    let ask = async |verb, name: &'static str, value: &str, body: &str| {
+        let headers = Headers::new().with(name, value).unwrap();
+        let headers = headers.with("Ccm-Caller", "ann").unwrap();
+        request(&client, NODE, verb, headers, body).await
+    };
+    let _ = ask(
+        Verb::Ensure,
+        "Ccm-Request-Id",
+        "r1",
+        r#"{"protocol":"hunter2"}"#,
+    )
+    .await;
+    let _ = ask(Verb::Ping, "Ccm-Filter", "hunter2", "").await;
+    let _ = ask(Verb::Ping, "Ccm-Deadline", "2020-01-01T00:00:00Z", "").await;
+    let denied = "Request denied";
+    line(
+        &agent,
+        &[
+            denied,
+            "verb=ensure",
+            "caller=ann",
+            "request=r1",
+            "malformed",
+        ],
+    )
+    .await;
+    line(
+        &agent,
+        &[denied, "verb=ping", "caller=ann", "malformed request"],
+    )
+    .await;
+    line(&agent, &[denied, "verb=ping", "deadline has passed"]).await;
+    let _ = ask(Verb::Pause, "Ccm-Request-Id", "r2", "disk swap").await;
+    let body = agent::file_request(&env.path("f"), "x");
+    let reply = ask(Verb::Ensure, "Ccm-Request-Id", "r3", &body).await;
+    assert_eq!(reply.service_error().unwrap().0, 423);
+    line(
+        &agent,
+        &[denied, "request=r3", "node is paused by ann: disk swap"],
+    )
+    .await;
+    assert!(!agent.log().contains("hunter2"), "{}", agent.log());
+}
+
+#[tokio::test]
+async fn the_log_tells_that_an_object_or_its_bucket_is_missing() {
+    let env = TestEnv::new();
+    let server = NatsServer::start();
+    agent::init(&server.client().await).await;
+    let lines = "manifests: [\"obj://NOWHERE/a.tgz\", \"obj://CCM_MANIFESTS/b.tgz\"]\n";
+    let agent = AgentProcess::start(&env, NODE, &server.url(), lines);
+    let failed = "Could not fetch a manifest";
+    line(&agent, &[failed, "bucket NOWHERE does not exist"]).await;
+    let missing = "object b.tgz does not exist in bucket CCM_MANIFESTS";
+    line(&agent, &[failed, missing]).await;
+}
+
+#[tokio::test]
+async fn a_run_is_in_the_presence_record_before_the_next_beat() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    agent::init(&client).await;
+    let room = tempfile::tempdir().unwrap();
+    let mut config = config(NODE, room.path());
+    config.beat = Duration::from_secs(3600);
+    let _agent = start(&config, &server).await;
+    let bucket = client.bucket(NODES).await.unwrap();
+    let go = room.path().join("go");
+    let wait = format!(
+        "/bin/sh -c 'until [ -e {} ]; do sleep 0.1; done'",
+        go.display()
+    );
+    let body = serde_json::json!({
+        "protocol": "io.choria.ccm.v1.manifest.apply.request",
+        "manifest": {"ccm": {"resources": [{"exec": [{wait: {}}]}]}},
+    });
+    let answer = ask(&client, NODE, Verb::Apply, &body.to_string()).await;
+    for (what, end) in [("current_run", true), ("last_run", false)] {
+        eventually(what, async || {
+            let entry = bucket.get("default.web1_example_net").await.unwrap()?;
+            let status: Value = serde_json::from_slice(&entry.value).unwrap();
+            (status[what]["run_id"] == answer["run_id"]).then_some(())
+        })
+        .await;
+        if end {
+            std::fs::write(&go, "").unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_repeats_a_huge_request_is_still_answered() {
+    let server = NatsServer::start();
+    let client = server.client().await;
+    let room = tempfile::tempdir().unwrap();
+    let _agent = start(&config(NODE, room.path()), &server).await;
+    // Each of these takes six bytes when it is written as JSON.
+    let body = format!("protocol: \"{}\"\n", "\\x01".repeat(200_000));
+    let answer = ask(&client, NODE, Verb::Ensure, &body).await;
+    let error = answer["error"].as_str().unwrap();
+    assert!(error.starts_with("invalid protocol \""), "{error}");
+    assert!(error.len() < 10_000, "{}", error.len());
+}
