@@ -36,6 +36,7 @@ impl Presence {
             tokio::select! {
                 _ = stop.wait_for(|stopped| *stopped) => break,
                 _ = beat.tick() => {}
+                () = self.node.pause.changed() => {}
                 Ok(()) = link.changed() => {}
             }
             if !matches!(*link.borrow_and_update(), Link::Up { .. }) {
