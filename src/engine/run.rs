@@ -121,6 +121,10 @@ fn opening(scope: &Scope, manifest: &Manifest) -> Line {
     } else {
         Line::new(Level::Info, "Executing manifest")
     };
-    line.with("manifest", &manifest.source)
-        .with("resources", manifest.resources.len())
+    // Lines of a nested manifest name it anyway.
+    let line = match &scope.manifest {
+        Some(_) => line,
+        None => line.with("manifest", &manifest.source),
+    };
+    line.with("resources", manifest.resources.len())
 }

@@ -97,7 +97,13 @@ impl Bus {
             let words = words.each_ref().map(String::as_str);
             connection.registrations(&stream, words).await
         });
-        let found = found.map_err(|err| format!("could not query registrations: {err}"))?;
+        let found = found.map_err(|err| {
+            let remedy = match err {
+                NatsError::NoStream(_) => ": run `ccm registration init`",
+                _ => "",
+            };
+            format!("could not query registrations: {err}{remedy}")
+        })?;
         Ok(found.entries.iter().map(Entry::to_value).collect())
     }
 

@@ -57,6 +57,7 @@ struct Place {
     #[arg(
         long,
         global = true,
+        help_heading = "NATS",
         env = "CCM_COLLECTIVE",
         value_name = "NAME",
         default_value = "default"
@@ -67,6 +68,7 @@ struct Place {
     #[arg(
         long,
         global = true,
+        help_heading = "NATS",
         env = "CCM_PREFIX",
         value_name = "SUBJECT",
         default_value = DEFAULT_PREFIX
