@@ -121,10 +121,6 @@ fn opening(scope: &Scope, manifest: &Manifest) -> Line {
     } else {
         Line::new(Level::Info, "Executing manifest")
     };
-    // Lines of a nested manifest name it anyway.
-    let line = match &scope.manifest {
-        Some(_) => line,
-        None => line.with("manifest", &manifest.source),
-    };
-    line.with("resources", manifest.resources.len())
+    line.with("manifest", &manifest.source)
+        .with("resources", manifest.resources.len())
 }
