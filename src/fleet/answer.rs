@@ -399,7 +399,7 @@ mod tests {
                 ("Nats-Service-Error-Code", code),
             ];
             let found = told(Verb::Ensure, &headers, &json!({"error": "line 1\nline 2"}));
-            assert_eq!(found, (outcome, "line 1 line 2".into()));
+            assert_eq!(found, (outcome, "line 1; line 2".into()));
         }
     }
 
