@@ -8,7 +8,11 @@ use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use ccm::model::Value;
+use ccm::model::resource::Engine;
 use ccm::system::{Command, Output, RunError, Runner};
+use ccm::template::Env;
+use ccm::template::engines::{Template, render};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -69,4 +73,26 @@ pub fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let first = parts.next().unwrap_or_default();
     (first, parts.next().unwrap_or_default())
+}
+
+/// Renders a template over a little data of each sort; whatever comes of it, it ends.
+pub fn renders(engine: Engine, text: &[u8]) {
+    let env = Env {
+        data: [
+            ("list", [1_i64, 2, 3].map(Value::from).into_iter().collect()),
+            ("text", Value::from("some text")),
+            ("map", [("k", Value::from("v"))].into_iter().collect()),
+        ]
+        .into_iter()
+        .collect(),
+        ..Env::default()
+    };
+    let template = Template {
+        engine,
+        name: "input",
+        text,
+        left: "",
+        right: "",
+    };
+    let _ = render(template, &env);
 }

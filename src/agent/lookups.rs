@@ -61,8 +61,7 @@ impl Notes {
             let found = bus.registered(&stream, words);
             let digest = found.as_deref().ok().and_then(digest_of);
             notes.note(words.map(str::to_owned), digest);
-            let entries = found.map_err(|err| format!("could not query registrations: {err}"))?;
-            Ok(entries.iter().map(Entry::to_value).collect::<Value>())
+            Ok(found?.iter().map(Entry::to_value).collect::<Value>())
         })
     }
 

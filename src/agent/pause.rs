@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
+use tokio::sync::Notify;
 
 use crate::model::document::parse_message;
 use crate::model::json;
@@ -44,6 +45,7 @@ pub struct PauseBook {
     file: PathBuf,
     clock: Arc<dyn Clock>,
     pause: Mutex<Option<Pause>>,
+    changed: Notify,
 }
 
 impl PauseBook {
@@ -64,6 +66,7 @@ impl PauseBook {
             file: file.to_owned(),
             clock,
             pause: Mutex::new(pause),
+            changed: Notify::new(),
         };
         (book, trouble)
     }
@@ -83,12 +86,18 @@ impl PauseBook {
         pause.clone()
     }
 
+    /// Returns when a pause was begun or ended, for the one who tells others.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
     /// Begins a pause as a request asks: a document with `reason`, and `until` or `for`.
     pub fn begin(&self, body: &str, by: &str) -> Result<Pause, PauseError> {
         let pause = self.read(body, by).map_err(PauseError::Request)?;
         let text = json::compact(&pause).map_err(|err| PauseError::Request(err.to_string()))?;
         files::write_private(&self.file, text.as_bytes(), Durability::Complete)?;
         *self.lock() = Some(pause.clone());
+        self.changed.notify_one();
         Ok(pause)
     }
 
@@ -96,6 +105,7 @@ impl PauseBook {
     pub fn end(&self) -> Result<(), PauseError> {
         files::remove(&self.file)?;
         *self.lock() = None;
+        self.changed.notify_one();
         Ok(())
     }
 
@@ -157,6 +167,7 @@ mod tests {
     use std::time::Duration;
 
     use chrono::DateTime;
+    use futures_util::FutureExt as _;
 
     use super::*;
     use crate::system::FixedClock;
@@ -232,6 +243,16 @@ mod tests {
             assert!(error.ends_with(reason), "{error}");
         }
         assert_eq!(book.current(), None);
+    }
+
+    #[test]
+    fn whoever_tells_others_learns_of_every_change() {
+        let (_directory, _clock, book) = book();
+        assert!(book.changed().now_or_never().is_none());
+        book.begin("{\"reason\":\"x\"}", "").unwrap();
+        assert!(book.changed().now_or_never().is_some());
+        book.end().unwrap();
+        assert!(book.changed().now_or_never().is_some());
     }
 
     #[test]

@@ -39,6 +39,7 @@ impl Presence {
             tokio::select! {
                 _ = stop.wait_for(|stopped| *stopped) => break,
                 _ = beat.tick() => {}
+                () = self.node.pause.changed() => {}
                 Ok(()) = link.changed() => {}
                 () = self.news() => {}
             }

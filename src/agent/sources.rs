@@ -125,9 +125,12 @@ fn local(path: &Path, shown: String, temporary: &Path) -> Result<Fetched, Source
     if is_bundle && !is_directory {
         return unbundled(path, shown, PrivateDir::create(temporary, "manifest-")?);
     }
-    let manifest_path = match is_directory {
-        true => path.join(MANIFEST),
-        false => path.to_owned(),
+    let (manifest_path, shown) = match is_directory {
+        true => (
+            path.join(MANIFEST),
+            format!("{}/{MANIFEST}", shown.trim_end_matches('/')),
+        ),
+        false => (path.to_owned(), shown),
     };
     Ok(Fetched {
         directory: parent(&manifest_path),

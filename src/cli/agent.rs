@@ -52,7 +52,7 @@ pub(super) fn run(
     loudest: Option<Level>,
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
-    let missing = || CliError::usage("--config is required");
+    let missing = || CliError::usage("say where the agent's file is: --config FILE");
     let file = args.config.as_deref().ok_or_else(missing)?;
     let config = Config::load(file).map_err(CliError::usage)?;
     if let Some(Command::CheckPolicy(command)) = &args.command {

@@ -1,10 +1,12 @@
 //! `ccm apply`: a manifest, run once.
 
 use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
-use super::output::{Console, Report};
+use super::interrupt::Interrupt;
+use super::output::{Console, Report, complain};
 use super::{CliError, Verdict, data};
 use crate::agent::config::local_identity;
 use crate::agent::sources::{self, Fetched, SourceError};
+use crate::engine::run::RunError;
 use crate::engine::{Engine, Level, Line, Machine, Mode, Scope, Session, Sink as _};
 use crate::hiera::Layers;
 use crate::manifest::{self, Input, Manifest};
@@ -15,7 +17,7 @@ use crate::model::text::{self, url_scheme};
 use crate::model::{json, yaml};
 use crate::nats::governor::{Governor, Slot};
 use crate::nats::{Bus, NatsError};
-use crate::system::{Accounts, Clock, SystemClock, SystemRunner, files};
+use crate::system::{Accounts, Clock, SystemClock, files};
 use crate::template::Env;
 use crate::template::expr::Cache;
 
@@ -251,17 +253,25 @@ fn execute(
     if !manifest.pre_message.is_empty() && !args.json {
         console.print(&format!("\n{}\n", manifest.pre_message));
     }
-    let runner = SystemRunner::new();
+    let interrupt = Interrupt::listen()?;
+    let stop = || interrupt.reason();
+    let runner = interrupt.runner();
     let machine = Machine {
         runner: &runner,
         clock: &SystemClock,
         accounts: Accounts::default(),
     };
     let session = Session::memory(SystemClock.now());
-    let mut engine = Engine::new(machine, session, console).with_packages(args.packages.shared());
+    let mut engine = Engine::new(machine, session, console)
+        .with_packages(args.packages.shared())
+        .stopping(&stop);
     let result = engine.run(scope, manifest);
     let session = engine.into_session();
-    result.map_err(CliError::failed)?;
+    match result {
+        // What was done by then is told like any other run.
+        Err(err @ RunError::Stopped { .. }) => complain(&format!("ccm: {err}")),
+        result => result.map_err(CliError::failed)?,
+    }
     let summary = session.summary();
     if args.json {
         let document = serde_json::json!({ "events": session.events(), "summary": summary });
@@ -278,12 +288,12 @@ fn execute(
             console.print(&timings(session.events()));
         }
     }
-    Ok(Verdict {
+    Ok(interrupt.judge(Verdict {
         changed: summary.changed_resources > 0,
         failed: summary.failed_resources > 0 || summary.requirements_unmet_count > 0,
         detailed: args.detailed_exitcodes,
         ..Verdict::default()
-    })
+    }))
 }
 
 fn timings(events: &[TransactionEvent]) -> String {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 
 use super::environment::variables;
-use super::output::Console;
+use super::output::{Console, complain};
 use super::{CliError, Verdict};
 use crate::choria::{self, Call, Done};
 use crate::system::SystemClock;
@@ -52,7 +52,7 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
                 clock: Arc::new(SystemClock),
             };
             if let Some(line) = choria::serve(&call).map_err(CliError::failed)? {
-                eprintln!("{line}");
+                complain(&line);
             }
         }
         Command::Run => {

@@ -10,7 +10,9 @@ use crate::facts::{Gatherer, Places};
 use crate::model::document;
 use crate::model::value::{Map, Value};
 use crate::nats::registration;
-use crate::nats::{self, Bus, Connection, ContextError, Given, Patience, Settings, context};
+use crate::nats::{
+    self, Bus, Connection, ContextError, Given, NatsError, Patience, Settings, context,
+};
 use crate::resource::package;
 use crate::system::{SystemClock, files};
 use crate::template::Env;
@@ -35,6 +37,7 @@ pub(super) struct NatsArgs {
     #[arg(
         long,
         global = true,
+        help_heading = "NATS",
         env = "NATS_URL",
         value_name = "URL",
         hide_env_values = true
@@ -42,7 +45,13 @@ pub(super) struct NatsArgs {
     server: Option<String>,
 
     /// The NATS context, as the nats command keeps it
-    #[arg(long, global = true, env = "NATS_CONTEXT", value_name = "NAME")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "NATS",
+        env = "NATS_CONTEXT",
+        value_name = "NAME"
+    )]
     context: Option<String>,
 
     /// The stream that holds registered services
@@ -51,6 +60,7 @@ pub(super) struct NatsArgs {
         short = 'R',
         long,
         global = true,
+        help_heading = "NATS",
         value_name = "STREAM",
         default_value = registration::STREAM
     )]
@@ -106,9 +116,16 @@ impl NatsArgs {
     pub(super) async fn connect(&self) -> Result<Connection, CliError> {
         let settings = self.settings().map_err(CliError::usage)?;
         let patience = Patience::Once(CONNECT_LIMIT);
-        nats::connect(&settings, patience, CONNECTION)
-            .await
-            .map_err(CliError::failed)
+        let connected = nats::connect(&settings, patience, CONNECTION).await;
+        connected.map_err(|err| {
+            let nobody_said = self.server.is_none() && settings.context.is_none();
+            match nobody_said && matches!(err, NatsError::Connect { .. }) {
+                true => CliError::failed(format!(
+                    "{err}; say where it is with --server, --context or NATS_URL"
+                )),
+                false => CliError::failed(err),
+            }
+        })
     }
 }
 

@@ -13,6 +13,7 @@ mod error;
 mod facts;
 mod fleet;
 mod hiera;
+mod interrupt;
 mod keys;
 mod manual;
 mod output;
@@ -34,7 +35,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::engine::Level;
 use error::CliError;
-use output::Console;
+use output::{Console, complain};
 use plugins::{Called, Plugins};
 
 /// Configuration management for one host or a whole fleet, compatible with Choria CCM
@@ -42,11 +43,11 @@ use plugins::{Called, Plugins};
 #[command(name = "ccm", version, disable_help_subcommand = false)]
 struct Cli {
     /// Logs at debug level
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Logging")]
     debug: bool,
 
     /// Logs at info level
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Logging")]
     info: bool,
 
     #[command(subcommand)]
@@ -134,7 +135,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if args.len() < 2 {
         // Nothing asked, nothing wrong: show what there is.
         let plugins = Plugins::find();
-        eprintln!("{}", plugins.described(Cli::command()).render_help());
+        complain(&plugins.described(Cli::command()).render_help().to_string());
         warn(&plugins);
         return ExitCode::SUCCESS;
     }
@@ -160,14 +161,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Keys(args) => keys::run(&args, &mut console),
         Command::Util(args) => util::run(&args, &mut console),
     };
-    ended(result)
+    let lost = console.lost().map(CliError::failed);
+    ended(result.and_then(|verdict| lost.map_or(Ok(verdict), Err)))
 }
 
 fn ended(result: Result<Verdict, CliError>) -> ExitCode {
     match result {
         Ok(verdict) => ExitCode::from(verdict.code()),
         Err(err) => {
-            eprintln!("ccm: error: {err}");
+            complain(&format!("ccm: error: {err}"));
             ExitCode::from(err.code())
         }
     }
@@ -238,7 +240,7 @@ fn about_itself(args: &[OsString]) -> Option<String> {
 /// Says what is wrong with plugins, to somebody who may have wanted one.
 fn warn(plugins: &Plugins) {
     for line in plugins.warnings(&Cli::command()) {
-        eprintln!("ccm: warning: {line}");
+        complain(&format!("ccm: warning: {line}"));
     }
 }
 

@@ -2,7 +2,8 @@
 //! Colour only on a terminal that wants it; bars of progress only on one that is watched. How a
 //! line is written is the agent's `log`.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -32,6 +33,8 @@ pub(super) struct Console {
     is_watched: bool,
     /// How far a download is; gone with the next line.
     bar: Option<ProgressBar>,
+    /// Why standard output did not take everything.
+    lost: OnceLock<String>,
 }
 
 impl Console {
@@ -46,16 +49,17 @@ impl Console {
                 _ => Level::Warn,
             },
             target: Target::Stdout,
-            colour: !plain && std::io::stdout().is_terminal(),
-            is_watched: !dumb && std::io::stdout().is_terminal() && std::io::stderr().is_terminal(),
+            colour: !plain && io::stdout().is_terminal(),
+            is_watched: !dumb && io::stdout().is_terminal() && io::stderr().is_terminal(),
             bar: None,
+            lost: OnceLock::new(),
         }
     }
 
     /// Leaves standard output to a document: lines go to standard error.
     pub(super) fn keep_stdout_free(&mut self) {
         self.target = Target::Stderr;
-        self.colour = self.colour && std::io::stderr().is_terminal();
+        self.colour = self.colour && io::stderr().is_terminal();
     }
 
     /// Prints no lines at all.
@@ -70,15 +74,26 @@ impl Console {
 
     /// Prints bytes as they are, on standard output.
     pub(super) fn print_bytes(&self, bytes: &[u8]) {
-        // A reader that went away is not our error.
-        let mut out = std::io::stdout().lock();
-        let _ = out.write_all(bytes).and_then(|()| out.flush());
+        let mut out = io::stdout().lock();
+        match out.write_all(bytes).and_then(|()| out.flush()) {
+            // A reader that went away has seen enough.
+            Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
+                let cause = crate::system::Cause::from(err);
+                let _ = self.lost.set(format!("standard output: {cause}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns why some of what was printed is lost, if so.
+    pub(super) fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
     }
 
     fn put(&self, text: &str) {
         match self.target {
             Target::Stdout => self.print(text),
-            Target::Stderr => eprint!("{text}"),
+            Target::Stderr => complain(text.trim_end_matches('\n')),
             Target::Nowhere => {}
         }
     }
@@ -92,7 +107,7 @@ impl Console {
     /// Writes to the system log.
     pub(super) fn log(&self, line: &Line) {
         if line.level >= self.system_level {
-            eprintln!("{}", system_line(line, SystemClock.now()));
+            complain(&system_line(line, SystemClock.now()));
         }
     }
 
@@ -100,6 +115,17 @@ impl Console {
     pub(super) fn report(&self, title: &str, summary: &Summary, kind: Report) {
         self.print(&report_text(title, summary, kind));
     }
+}
+
+/// Prints a line on standard error. `eprintln!` would panic where nobody reads it any more.
+pub(super) fn complain(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Asks a person on standard error, on a line that the answer ends.
+pub(super) fn ask(question: &str) {
+    let mut out = io::stderr().lock();
+    let _ = write!(out, "{question} (y/N) ").and_then(|()| out.flush());
 }
 
 /// Which counts are shown.

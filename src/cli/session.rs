@@ -84,7 +84,12 @@ fn report(
 ) -> Result<Verdict, CliError> {
     let store = session
         .filter(|store| !store.as_os_str().is_empty())
-        .ok_or_else(|| CliError::usage("no session store specified"))?;
+        .ok_or_else(|| {
+            CliError::usage(
+                "no session store specified: name it with --session, or begin one with \
+                 eval \"$(ccm session new)\"",
+            )
+        })?;
     let session = Session::directory(&store).map_err(CliError::failed)?;
     for reason in &session.skipped {
         console.log(&Line::new(Level::Warn, "Skipping stored event").with("reason", reason));

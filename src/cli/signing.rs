@@ -24,6 +24,7 @@ pub(super) struct SigningArgs {
     #[arg(
         long,
         global = true,
+        help_heading = "NATS",
         env = "CCM_SIGN_WITH",
         value_name = "SEED|FILE|context",
         hide_env_values = true
@@ -75,13 +76,13 @@ fn of_context(nats: &NatsArgs, name: Option<&str>) -> Result<Signer, CliError> {
 
 /// Returns the signer that a seed, or a file with one, stands for.
 pub(super) fn load(text: &str) -> Result<Signer, CliError> {
-    // What is no seed may be one with a typing error: only what is a file is ever named.
+    // What is no seed may be one with a typing error: only what is a file is ever shown.
     let path = Path::new(text);
     if let Ok(signer) = Signer::from_seed(text) {
         return Ok(signer);
     }
     if !path.exists() {
-        let text = "--sign-with is neither a seed nor a file nor a context";
+        let text = "the key to sign with is neither a seed nor a file that exists";
         return Err(CliError::usage(text));
     }
     let name = path.display();

@@ -1,5 +1,7 @@
 //! `ccm status`: what is, without asking for anything.
 
+use clap::builder::PossibleValuesParser;
+
 use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
@@ -13,7 +15,7 @@ use crate::system::{Accounts, SystemClock, SystemRunner};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The type of the resource
-    #[arg(value_name = "TYPE")]
+    #[arg(value_name = "TYPE", value_parser = PossibleValuesParser::new(TypeName::ALL.map(TypeName::as_str)))]
     type_name: String,
 
     /// The name of the resource

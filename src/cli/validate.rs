@@ -4,11 +4,12 @@ use super::apply::{Inputs, Loaded, load};
 use super::output::Console;
 use super::{CliError, Verdict};
 use crate::manifest::{Problem, deep_check};
+use crate::model::text::count_of;
 
 /// Checks a manifest and prints every problem with its place
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The manifest, a YAML file
+    /// The manifest, as `ccm apply` takes it
     manifest: String,
 
     #[command(flatten)]
@@ -19,11 +20,8 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
     let Loaded { manifest, .. } = load(&args.manifest, &args.inputs, console)?;
     let problems = deep_check(&manifest);
     if problems.is_empty() {
-        let count = manifest.resources.len();
-        console.print(&format!(
-            "{}: {count} resources, no problems\n",
-            args.manifest
-        ));
+        let count = count_of(manifest.resources.len(), "resource");
+        console.print(&format!("{}: {count}, no problems\n", args.manifest));
         return Ok(Verdict::default());
     }
     let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();

@@ -208,7 +208,9 @@ fn run_line(run: &RunSummary, events: &[TransactionEvent]) -> String {
         (error, true) => error.to_owned(),
         (error, false) => format!("{error}; {}", counts.join(", ")),
     };
-    let mut named: Vec<String> = events.iter().map(line_of).collect();
+    // What went wrong must not be among those that are left out.
+    let (blocking, others): (Vec<_>, Vec<_>) = events.iter().partition(|event| event.blocks());
+    let mut named: Vec<String> = blocking.into_iter().chain(others).map(line_of).collect();
     let more = named.len().saturating_sub(MAX_NAMED);
     named.truncate(MAX_NAMED);
     if !named.is_empty() {
@@ -280,7 +282,10 @@ fn paused(status: &NodeStatus) -> String {
 /// Returns a text as one line that a terminal can show.
 fn one_line(text: &str) -> String {
     let mut line = String::new();
-    let words = text.trim().chars().map(|c| match c.is_control() {
+    // Several problems are several lines; what is indented belongs to the line above.
+    let mut text = text.trim().replace("\n ", "  ").replace('\n', "; ");
+    text.retain(|c| c != '\r');
+    let words = text.chars().map(|c| match c.is_control() {
         true => ' ',
         false => c,
     });
@@ -394,7 +399,7 @@ mod tests {
                 ("Nats-Service-Error-Code", code),
             ];
             let found = told(Verb::Ensure, &headers, &json!({"error": "line 1\nline 2"}));
-            assert_eq!(found, (outcome, "line 1 line 2".into()));
+            assert_eq!(found, (outcome, "line 1; line 2".into()));
         }
     }
 
@@ -431,13 +436,22 @@ mod tests {
             told(
                 Verb::Apply,
                 &[],
-                &response("failed", "", count(1, 0, 2), json!([failed]))
+                &response("failed", "", count(1, 0, 2), json!([&failed]))
             ),
             (
                 Outcome::Failed,
                 "1 failed, 2 stable: package#nginx failed: broken".into()
             )
         );
+        let mut many = vec![event(&json!({"changed": true})); MAX_NAMED];
+        many.push(failed);
+        let (_, text) = told(
+            Verb::Apply,
+            &[],
+            &response("failed", "", count(1, MAX_NAMED, 0), many.into()),
+        );
+        let start = format!("1 failed, {MAX_NAMED} changed: package#nginx failed: broken; ");
+        assert!(text.starts_with(&start), "{text}");
         assert_eq!(
             told(
                 Verb::Apply,
@@ -488,6 +502,7 @@ mod tests {
         assert_eq!(outcome, Outcome::Failed);
         assert_eq!(text, "can't read the answer of 3 bytes: it holds no state");
         assert_eq!(one_line("a\u{1b}[2Jb\n"), "a [2Jb");
+        assert_eq!(one_line("one\r\ntwo\n | here"), "one; two  | here");
         assert_eq!(one_line(&"é".repeat(400)).chars().count(), 251);
     }
 

@@ -260,20 +260,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fleet::fixture::{entry, subjects};
     use crate::model::node::{ASSIGNMENT, REPORT};
-
-    fn subjects() -> Subjects {
-        Subjects::new("ccm.v1", "lab".parse().unwrap()).unwrap()
-    }
-
-    fn entry(key: &str, value: serde_json::Value) -> Entry {
-        Entry {
-            key: key.into(),
-            value: value.to_string().into(),
-            revision: 1,
-            created: DateTime::UNIX_EPOCH,
-        }
-    }
 
     fn assigned(key: &str, generation: u64) -> Entry {
         let bundle = json!({"name": "app", "digest": "ab".repeat(32)});

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::node::NodeName;
+use crate::model::text::count_of;
 
 /// Up to how many nodes a line names them all; of more it counts them and names as many.
 const NAMED: usize = 3;
@@ -151,9 +152,7 @@ impl FromIterator<Outcome> for Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total = self.total();
-        let noun = if total == 1 { "node" } else { "nodes" };
-        write!(out, "{total} {noun}")?;
+        out.write_str(&count_of(self.total(), "node"))?;
         for (index, (outcome, count)) in self.0.iter().enumerate() {
             let before = if index == 0 { ": " } else { ", " };
             write!(out, "{before}{count} {}", outcome.as_str())?;

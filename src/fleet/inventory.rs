@@ -83,8 +83,12 @@ impl Inventory {
             }
         }
         for entry in labels {
-            let found = name_of(subjects, entry).and_then(|name| Ok((name, parse(entry)?)));
-            if let Some((name, labels)) = inventory.take(LABELS, entry, found) {
+            let found =
+                name_of(subjects, entry).and_then(|name| Ok((name, parse::<Labels>(entry)?)));
+            // Whose last label was taken away has none, and nothing else is said by that.
+            if let Some((name, labels)) = inventory.take(LABELS, entry, found)
+                && !labels.is_empty()
+            {
                 inventory.known.insert(name, labels);
             }
         }
@@ -118,6 +122,16 @@ impl Inventory {
     /// Returns those that are there, in the order of their names.
     pub fn present(&self) -> &[NodeStatus] {
         &self.present
+    }
+
+    /// Reports whether nobody and nothing is known of any node.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Reports whether a node was ever heard of by itself, not by its labels alone.
+    pub fn has_heard_of(&self, node: &NodeName) -> bool {
+        self.status(node).is_some() || self.reported.contains_key(node)
     }
 
     /// Returns what a node that is there says about itself.
@@ -167,20 +181,8 @@ fn speaks_for(said: &NodeName, name: &NodeName) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::fixture::{entry, subjects};
     use crate::model::node::{NODE_STATUS, REPORT};
-
-    fn subjects() -> Subjects {
-        Subjects::new("ccm.v1", "lab".parse().unwrap()).unwrap()
-    }
-
-    fn entry(key: &str, value: serde_json::Value) -> Entry {
-        Entry {
-            key: key.into(),
-            value: value.to_string().into(),
-            revision: 1,
-            created: DateTime::UNIX_EPOCH,
-        }
-    }
 
     fn presence(key: &str, identity: &str) -> Entry {
         let status = serde_json::json!({
@@ -227,6 +229,8 @@ mod tests {
         assert_eq!(said.at.to_rfc3339(), "2027-01-15T08:00:00+00:00");
         assert!(inventory.status(&name("web1.example.net")).is_some());
         assert!(inventory.status(&name("db1")).is_none());
+        assert!(inventory.has_heard_of(&name("web2.example.net")));
+        assert!(!inventory.has_heard_of(&name("db1")));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub mod bundle;
 pub mod bundles;
 pub mod drift;
 pub mod executor;
+#[cfg(test)]
+mod fixture;
 pub mod fold;
 pub mod gather;
 pub mod inventory;

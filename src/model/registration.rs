@@ -280,11 +280,12 @@ fn is_name(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::model::json;
 
-    fn entry() -> Entry {
+    /// Returns a service whose instance and subject are known from upstream.
+    pub(crate) fn entry() -> Entry {
         Entry {
             cluster: "prod".into(),
             service: "shop".into(),

@@ -79,6 +79,12 @@ pub fn url_scheme(text: &str) -> Option<(&str, &str)> {
     })
 }
 
+/// Returns a number of things with their noun, such as `1 node` or `2 nodes`.
+pub fn count_of(count: usize, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
 /// Why a duration can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
@@ -185,6 +191,11 @@ pub fn go_duration(duration: Duration) -> String {
             }
         }
     }
+}
+
+/// Prints a time as people read it: RFC 3339 in UTC, to the second.
+pub fn to_the_second(time: &DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// Prints a time as RFC 3339 with as many fraction digits as it has, as Go does.

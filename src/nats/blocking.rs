@@ -89,20 +89,26 @@ impl Bus {
         })
     }
 
-    /// Returns the registered services that match, as templates see them. What is registered but
-    /// can't be read is nothing that a template could use.
+    /// Returns the registered services that match, as templates see them.
     pub fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Value, String> {
-        let found = self.registered(stream, words);
-        let found = found.map_err(|err| format!("could not query registrations: {err}"))?;
+        let found = self.registered(stream, words)?;
         Ok(found.iter().map(Entry::to_value).collect())
     }
 
-    /// Returns the registered services that match and can be read.
-    pub fn registered(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, NatsError> {
+    /// Returns the registered services that match, or why a template gets none. What is registered
+    /// but can't be read is nothing that a template could use.
+    pub fn registered(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, String> {
         let (stream, words) = (stream.to_owned(), words.map(str::to_owned));
         let found = self.run(|connection| async move {
             let words = words.each_ref().map(String::as_str);
             connection.registrations(&stream, words).await
+        });
+        let found = found.map_err(|err| {
+            let remedy = match err {
+                NatsError::NoStream(_) => ": run `ccm registration init`",
+                _ => "",
+            };
+            format!("could not query registrations: {err}{remedy}")
         })?;
         Ok(found.entries)
     }

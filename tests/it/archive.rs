@@ -22,25 +22,6 @@ fn absent(env: &TestEnv, name: &str) -> String {
     archive(env, name, "http://127.0.0.1:1/x.tar", "").replace("ensure: present", "ensure: absent")
 }
 
-/// Applies an entry in noop, for real, and again; returns the noop text.
-fn converge(env: &TestEnv, entry: &str) -> String {
-    let noop = env.apply(entry, &["--noop"]);
-    let event = noop.event(0).clone();
-    assert_eq!(event["noop"], true, "{event:#}");
-    assert_eq!(event["changed"], true, "{event:#}");
-    assert_eq!(event["status"]["stable"], false, "{event:#}");
-    let real = env.apply(entry, &[]);
-    assert_eq!(real.outcomes(), ["changed"], "{:#}", real.document);
-    assert_eq!(real.event(0)["status"]["stable"], true);
-    assert_stable(env, entry);
-    event["noop_message"].as_str().unwrap().to_owned()
-}
-
-fn assert_stable(env: &TestEnv, entry: &str) {
-    let again = env.apply(entry, &[]);
-    assert_eq!(again.outcomes(), ["stable"], "{:#}", again.document);
-}
-
 fn failure(applied: &Applied, env: &TestEnv) -> String {
     applied
         .failure(0)
@@ -60,7 +41,7 @@ fn a_missing_archive_is_downloaded_for_its_owner_alone() {
     let env = TestEnv::new();
     let server = Server::serving(content());
     let entry = archive(&env, "a.tar.gz", &server.url("/a.tgz?version=1"), "");
-    assert_eq!(converge(&env, &entry), "Would have downloaded");
+    assert_eq!(env.converge(&entry), "Would have downloaded");
     assert_eq!(std::fs::read(env.path("a.tar.gz")).unwrap(), content());
     let found = env.path("a.tar.gz").metadata().unwrap();
     assert_eq!(found.mode() & 0o7777, 0o600);
@@ -100,7 +81,7 @@ fn an_owner_given_by_number_owns_it() {
     let server = Server::serving(content());
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), "")
         .replace("owner: root, group: root", "owner: '1234', group: '2345'");
-    let _ = converge(&env, &entry);
+    let _ = env.converge(&entry);
     let found = env.path("a.tgz").metadata().unwrap();
     assert_eq!((found.uid(), found.gid()), (1234, 2345));
 }
@@ -119,7 +100,7 @@ fn every_format_is_unpacked() {
         let properties = format!("extract_parent: {}", env.at("deep/out"));
         let entry = archive(&env, name, &server.url(&format!("/{name}")), &properties);
         assert_eq!(
-            converge(&env, &entry),
+            env.converge(&entry),
             "Would have downloaded. Would have extracted"
         );
         assert_eq!(env.read("deep/out/app/bin"), "v1");
@@ -141,13 +122,13 @@ fn after_cleanup_only_what_it_creates_is_looked_at() {
     );
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), &properties);
     assert_eq!(
-        converge(&env, &entry),
+        env.converge(&entry),
         "Would have downloaded. Would have extracted. Would have cleaned up"
     );
     assert!(!env.exists("a.tgz"));
     assert_eq!(server.asks().len(), 1);
     std::fs::remove_file(env.path("out/app/bin")).unwrap();
-    let _ = converge(&env, &entry);
+    let _ = env.converge(&entry);
     assert_eq!(env.read("out/app/bin"), "v1");
 }
 
@@ -163,7 +144,7 @@ fn what_was_created_does_not_replace_an_archive_that_should_stay() {
     );
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), &properties);
     assert_eq!(
-        converge(&env, &entry),
+        env.converge(&entry),
         "Would have downloaded. Would have extracted"
     );
     assert_eq!(env.read("out/app/bin"), "v1");
@@ -181,7 +162,7 @@ fn the_right_archive_is_only_unpacked_again() {
     );
     // Nothing listens there: nothing may be asked.
     let entry = archive(&env, "a.tgz", "http://127.0.0.1:1/a.tgz", &properties);
-    assert_eq!(converge(&env, &entry), "Would have extracted");
+    assert_eq!(env.converge(&entry), "Would have extracted");
     assert_eq!(env.read("out/app/bin"), "v1");
 }
 
@@ -192,7 +173,7 @@ fn another_archive_than_the_checksum_says_is_replaced() {
     env.write("a.tgz", "something else");
     let checksum = format!("checksum: {}", sum(&content()).to_uppercase());
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), &checksum);
-    assert_eq!(converge(&env, &entry), "Would have downloaded");
+    assert_eq!(env.converge(&entry), "Would have downloaded");
     assert_eq!(std::fs::read(env.path("a.tgz")).unwrap(), content());
 }
 
@@ -227,7 +208,7 @@ fn an_owner_is_put_right_without_a_download_when_the_checksum_is_known() {
     chown(env.path("a.tgz"), Some(1234), Some(2345)).unwrap();
     let checksum = format!("checksum: {}", sum(&content()));
     let entry = archive(&env, "a.tgz", "http://127.0.0.1:1/a.tgz", &checksum);
-    assert_eq!(converge(&env, &entry), "Would have updated attributes");
+    assert_eq!(env.converge(&entry), "Would have updated attributes");
     let found = env.path("a.tgz").metadata().unwrap();
     assert_eq!((found.uid(), found.gid()), (0, 0));
 }
@@ -239,7 +220,7 @@ fn an_archive_of_another_owner_and_no_checksum_is_downloaded_again() {
     env.write("a.tgz", "old");
     chown(env.path("a.tgz"), None, Some(2345)).unwrap();
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), "");
-    assert_eq!(converge(&env, &entry), "Would have downloaded");
+    assert_eq!(env.converge(&entry), "Would have downloaded");
     assert_eq!(std::fs::read(env.path("a.tgz")).unwrap(), content());
 }
 
@@ -248,11 +229,11 @@ fn an_unwanted_archive_is_removed_and_what_was_unpacked_stays() {
     let env = TestEnv::new();
     env.write("a.tar", "x");
     env.write("out/app", "x");
-    assert_eq!(converge(&env, &absent(&env, "a.tar")), "Would have removed");
+    assert_eq!(env.converge(&absent(&env, "a.tar")), "Would have removed");
     assert!(!env.exists("a.tar"));
     assert!(env.exists("out/app"));
     symlink("nowhere", env.path("a.tar")).unwrap();
-    assert_eq!(converge(&env, &absent(&env, "a.tar")), "Would have removed");
+    assert_eq!(env.converge(&absent(&env, "a.tar")), "Would have removed");
     assert!(!env.exists("a.tar"));
 }
 
@@ -284,7 +265,7 @@ fn unpacking_again_replaces_files() {
             env.at("out/app/mark")
         );
         let entry = archive(&env, name, &server.url(&format!("/{name}")), &properties);
-        let _ = converge(&env, &entry);
+        let _ = env.converge(&entry);
         assert_eq!(env.read("out/app/bin"), "new");
     }
 }
@@ -433,7 +414,7 @@ fn a_proxy_of_the_environment_is_asked() {
     let server = Server::serving(content());
     env.set("http_proxy", &server.url("/"));
     let entry = archive(&env, "a.tgz", "http://archives.invalid/a.tgz", "");
-    assert_eq!(converge(&env, &entry), "Would have downloaded");
+    assert_eq!(env.converge(&entry), "Would have downloaded");
     assert_eq!(server.asks()[0].path, "http://archives.invalid/a.tgz");
 }
 
@@ -443,7 +424,7 @@ fn https_trusts_whom_the_machine_trusts() {
     let server = Server::start_tls(&env.path("ca.pem"), |_| Answer::ok(content()));
     let entry = archive(&env, "a.tgz", &server.url("/a.tgz"), "");
     env.set("SSL_CERT_FILE", &env.at("ca.pem"));
-    assert_eq!(converge(&env, &entry), "Would have downloaded");
+    assert_eq!(env.converge(&entry), "Would have downloaded");
 }
 
 #[test]

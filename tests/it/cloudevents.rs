@@ -141,6 +141,26 @@ fn assert_watcher(event: &Value, type_name: &str, machine: &str, name: &str, mor
     assert_eq!(keys(data), wanted);
 }
 
+/// An agent that keeps [`MANIFEST`] in place.
+struct Keeper {
+    _env: TestEnv,
+    agent: AgentProcess,
+}
+
+impl Keeper {
+    /// Starts it, with more lines in its file.
+    fn start(server: &NatsServer, lines: &str) -> Self {
+        let env = TestEnv::new();
+        let file = env.write("base.yaml", MANIFEST);
+        let lines = format!("{lines}manifests: [{file}]\n");
+        let agent = AgentProcess::start(&env, NODE, &server.url(), &lines);
+        Self { _env: env, agent }
+    }
+}
+
+/// What makes an agent talk.
+const EVENTS: &str = "choria: {events: true}\n";
+
 #[tokio::test]
 async fn an_agent_tells_of_its_life_from_startup_to_shutdown() {
     let server = NatsServer::start();
@@ -165,10 +185,7 @@ async fn every_run_of_a_manifest_is_told_as_the_state_of_a_watcher() {
     let client = server.client().await;
     agent::init(&client).await;
     let mut ear = Ear::of(&server).await;
-    let env = TestEnv::new();
-    let file = env.write("base.yaml", MANIFEST);
-    let lines = format!("choria: {{events: true}}\nmanifests: [{file}]\n");
-    let _agent = AgentProcess::start(&env, NODE, &server.url(), &lines);
+    let _keeper = Keeper::start(&server, EVENTS);
     let subject = "choria.machine.watcher.ccm_manifest.state";
     let more = ["previous_outcome", "previous_run_time"];
     let first = ear.hear(subject).await;
@@ -201,10 +218,7 @@ async fn every_run_of_a_manifest_is_told_as_the_state_of_a_watcher() {
 async fn every_health_check_is_told_as_scout_expects_it() {
     let server = NatsServer::start();
     let mut ear = Ear::of(&server).await;
-    let env = TestEnv::new();
-    let file = env.write("base.yaml", MANIFEST);
-    let lines = format!("choria: {{events: true}}\nmanifests: [{file}]\n");
-    let _agent = AgentProcess::start(&env, NODE, &server.url(), &lines);
+    let _keeper = Keeper::start(&server, EVENTS);
     let subject = "choria.machine.watcher.nagios.state";
     let more = [
         "plugin",
@@ -244,10 +258,7 @@ async fn nothing_is_told_unless_it_is_asked_for() {
     let client = server.client().await;
     agent::init(&client).await;
     let mut ear = Ear::of(&server).await;
-    let env = TestEnv::new();
-    let file = env.write("base.yaml", MANIFEST);
-    let lines = format!("manifests: [{file}]\n");
-    let agent = AgentProcess::start(&env, NODE, &server.url(), &lines);
+    let Keeper { agent, _env } = Keeper::start(&server, "");
     eventually("the run is stored", async || {
         let events = agent::stored_events(&server).await;
         events
@@ -276,10 +287,7 @@ async fn what_happened_while_the_bus_was_away_is_told_when_it_is_back() {
     };
     jetstream.create_stream(stream).await.unwrap();
     server.stop();
-    let env = TestEnv::new();
-    let file = env.write("base.yaml", MANIFEST);
-    let lines = format!("choria: {{events: true}}\nmanifests: [{file}]\n");
-    let agent = AgentProcess::start(&env, NODE, &server.url(), &lines);
+    let Keeper { agent, _env } = Keeper::start(&server, EVENTS);
     eventually("the run is over", async || {
         agent.log().contains("Session: resources=2").then_some(())
     })

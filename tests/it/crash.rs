@@ -1,11 +1,15 @@
-//! Nothing half done: not after kill -9, not after a timeout.
+//! Nothing half done: not after kill -9, a timeout or Ctrl-C, nor because nobody listens.
 
 use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::process::Stdio;
+use std::process::{Child, ChildStderr, Stdio};
 use std::time::Duration;
 
-use crate::support::{TestEnv, processes_with};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::{self, TestEnv, processes_with};
 
 /// Returns a manifest of files that are large enough to be caught while they are written.
 fn manifest(env: &TestEnv, files: usize, content: &str) -> String {
@@ -74,4 +78,138 @@ fn a_timeout_leaves_no_process_behind() {
     let applied = env.apply(&resources, &[]);
     assert_eq!(applied.failure(0), "command \"/bin/sh\" timed out after 1s");
     assert_eq!(processes_with(&tag), Vec::<u32>::new());
+}
+
+/// A run whose second resource does not end by itself, started and caught there.
+struct Caught {
+    env: TestEnv,
+    tag: String,
+    child: Child,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Caught {
+    /// Starts the run; the command at work ends when a file `go` is there.
+    fn start(flags: &[&str]) -> Self {
+        let env = TestEnv::new();
+        let tag = format!("74{}{}", std::process::id(), flags.len());
+        let script = format!("touch begun; until [ -e go ]; do sleep 0.0{tag}; done");
+        let directory = env.at("");
+        let file = |name: &str| {
+            let path = env.at(name);
+            format!(
+                "- file: {{name: {path}, ensure: present, owner: root, group: root, \
+                 mode: '0644', content: x}}"
+            )
+        };
+        let resources = format!(
+            "{}\n- exec: {{name: waits, provider: shell, cwd: {directory}, command: '{script}'}}\n{}",
+            file("first"),
+            file("last")
+        );
+        env.write("m.yaml", support::manifest(&resources));
+        let mut child = env
+            .command(&[&["apply", "m.yaml"], flags].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        while !env.exists("begun") {
+            assert_eq!(child.try_wait().unwrap(), None, "nothing was begun");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self {
+            env,
+            tag,
+            child,
+            errors,
+        }
+    }
+
+    /// Sends a signal to the program alone, not to what it has started.
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+    }
+
+    fn complaint(&mut self) -> String {
+        let mut line = String::new();
+        self.errors.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Waits for the end and returns the exit code and standard output.
+    fn end(mut self) -> (Option<i32>, String, TestEnv) {
+        let mut text = String::new();
+        let mut output = self.child.stdout.take().unwrap();
+        output.read_to_string(&mut text).unwrap();
+        let code = self.child.wait().unwrap().code();
+        assert_eq!(processes_with(&self.tag), Vec::<u32>::new());
+        (code, text, self.env)
+    }
+}
+
+#[test]
+fn an_interrupted_run_finishes_the_resource_at_work_and_begins_no_other() {
+    let mut caught = Caught::start(&[]);
+    caught.signal(Signal::INT);
+    let line = caught.complaint();
+    assert!(line.starts_with("ccm: interrupted: "), "{line}");
+    caught.env.write("go", "");
+    let line = caught.complaint();
+    assert!(line.starts_with("ccm: stopped before file#"), "{line}");
+    let (code, text, env) = caught.end();
+    assert_eq!(code, Some(130));
+    assert!(text.contains("exec#waits changed"), "{text}");
+    assert!(text.contains("Changed Resources: 2"), "{text}");
+    assert!(!env.exists("last"));
+}
+
+#[test]
+fn a_second_interrupt_ends_the_command_with_all_that_it_started() {
+    let mut caught = Caught::start(&["--json"]);
+    caught.signal(Signal::TERM);
+    caught.complaint();
+    caught.signal(Signal::INT);
+    let (code, text, env) = caught.end();
+    assert_eq!(code, Some(130));
+    let told: Value = serde_json::from_str(&text).unwrap();
+    let error = told["events"][1]["error"][0].as_str().unwrap();
+    assert!(error.contains("was cancelled"), "{error}");
+    assert_eq!(told["summary"]["failed_resources"], 1);
+    assert!(!env.exists("last"));
+}
+
+#[test]
+fn nobody_who_listens_is_no_reason_to_stop_in_the_middle() {
+    let env = TestEnv::new();
+    let request = json!({
+        "protocol": "io.choria.ccm.v1.resource.ensure.request", "type": "file",
+        "properties": {"name": env.at("f"), "ensure": "present", "content": "x", "owner": "root",
+                       "group": "root", "mode": "0644"}
+    });
+    env.write("request", request.to_string());
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = env
+        .command(&["ensure", "api", "pipe", "--debug"])
+        .stdin(std::fs::File::open(env.path("request")).unwrap())
+        .stderr(writer)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(env.read("f"), "x");
+}
+
+#[test]
+fn output_that_finds_no_room_is_an_error() {
+    let env = TestEnv::new();
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let output = env.command(&["facts"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "ccm: error: standard output: no space left on device\n"
+    );
 }

@@ -10,22 +10,6 @@ fn file(env: &TestEnv, name: &str, properties: &str) -> String {
     format!("- file:\n    - {path}: {{owner: root, group: root, mode: '0644', {properties}}}\n")
 }
 
-/// Applies an entry in noop, for real, and again; returns the noop text.
-fn converge(env: &TestEnv, entry: &str) -> String {
-    let noop = env.apply(entry, &["--noop"]);
-    let event = noop.event(0).clone();
-    assert_eq!(event["noop"], true, "{event:#}");
-    assert_eq!(event["changed"], true, "{event:#}");
-    assert_eq!(event["status"]["stable"], false, "{event:#}");
-    let real = env.apply(entry, &[]);
-    assert_eq!(real.outcomes(), ["changed"], "{:#}", real.document);
-    assert_eq!(real.event(0)["status"]["stable"], true);
-    assert_eq!(real.event(0)["noop"], false);
-    let again = env.apply(entry, &[]);
-    assert_eq!(again.outcomes(), ["stable"], "{:#}", again.document);
-    event["noop_message"].as_str().unwrap().to_owned()
-}
-
 fn mode(env: &TestEnv, name: &str) -> u32 {
     env.path(name).symlink_metadata().unwrap().mode() & 0o7777
 }
@@ -33,7 +17,7 @@ fn mode(env: &TestEnv, name: &str) -> u32 {
 #[test]
 fn a_missing_file_is_created_with_its_content() {
     let env = TestEnv::new();
-    let text = converge(&env, &file(&env, "f", "ensure: present, content: 'hello'"));
+    let text = env.converge(&file(&env, "f", "ensure: present, content: 'hello'"));
     assert_eq!(text, "Would have created the file");
     assert_eq!(env.read("f"), "hello");
     assert_eq!(mode(&env, "f"), 0o644);
@@ -43,7 +27,7 @@ fn a_missing_file_is_created_with_its_content() {
 fn other_content_is_replaced_and_the_message_says_created() {
     let env = TestEnv::new();
     env.write("f", "old");
-    let text = converge(&env, &file(&env, "f", "ensure: present, content: new"));
+    let text = env.converge(&file(&env, "f", "ensure: present, content: new"));
     assert_eq!(text, "Would have created the file");
     assert_eq!(env.read("f"), "new");
 }
@@ -52,7 +36,7 @@ fn other_content_is_replaced_and_the_message_says_created() {
 fn an_empty_content_is_a_content() {
     let env = TestEnv::new();
     env.write("f", "old");
-    let _ = converge(&env, &file(&env, "f", "ensure: present, content: ''"));
+    let _ = env.converge(&file(&env, "f", "ensure: present, content: ''"));
     assert_eq!(env.read("f"), "");
 }
 
@@ -61,7 +45,7 @@ fn without_content_only_attributes_are_managed() {
     let env = TestEnv::new();
     env.write("f", "keep me");
     std::fs::set_permissions(env.path("f"), PermissionsExt::from_mode(0o600)).unwrap();
-    let text = converge(&env, &file(&env, "f", "ensure: present"));
+    let text = env.converge(&file(&env, "f", "ensure: present"));
     assert_eq!(text, "Would have updated attributes");
     assert_eq!(env.read("f"), "keep me");
     assert_eq!(mode(&env, "f"), 0o644);
@@ -70,7 +54,7 @@ fn without_content_only_attributes_are_managed() {
 #[test]
 fn without_content_a_missing_file_is_made_empty() {
     let env = TestEnv::new();
-    let text = converge(&env, &file(&env, "f", "ensure: present"));
+    let text = env.converge(&file(&env, "f", "ensure: present"));
     assert_eq!(
         text,
         "Would have created an empty file with requested attributes"
@@ -82,10 +66,7 @@ fn without_content_a_missing_file_is_made_empty() {
 fn a_source_is_copied_from_beside_the_manifest() {
     let env = TestEnv::new();
     env.write("files/src.bin", [0_u8, 159, 146, 150]);
-    let _ = converge(
-        &env,
-        &file(&env, "f", "ensure: present, source: files/src.bin"),
-    );
+    env.converge(&file(&env, "f", "ensure: present, source: files/src.bin"));
     assert_eq!(std::fs::read(env.path("f")).unwrap(), [0, 159, 146, 150]);
 }
 
@@ -105,7 +86,7 @@ fn a_missing_source_fails_the_resource() {
 #[test]
 fn a_directory_is_created_with_its_parents_and_may_be_entered() {
     let env = TestEnv::new();
-    let text = converge(&env, &file(&env, "a/b", "ensure: directory"));
+    let text = env.converge(&file(&env, "a/b", "ensure: directory"));
     assert_eq!(text, "Would have created directory");
     assert_eq!(mode(&env, "a/b"), 0o755);
 }
@@ -114,7 +95,7 @@ fn a_directory_is_created_with_its_parents_and_may_be_entered() {
 fn a_file_is_removed() {
     let env = TestEnv::new();
     env.write("f", "");
-    let text = converge(&env, &file(&env, "f", "ensure: absent"));
+    let text = env.converge(&file(&env, "f", "ensure: absent"));
     assert_eq!(text, "Would have removed the file");
     assert!(!env.exists("f"));
 }
@@ -123,7 +104,7 @@ fn a_file_is_removed() {
 fn an_empty_directory_is_removed() {
     let env = TestEnv::new();
     std::fs::create_dir(env.path("d")).unwrap();
-    let text = converge(&env, &file(&env, "d", "ensure: absent"));
+    let text = env.converge(&file(&env, "d", "ensure: absent"));
     assert_eq!(text, "Would have removed the directory");
 }
 
@@ -139,7 +120,7 @@ fn a_full_directory_is_only_removed_by_force() {
         "{:#}",
         applied.document
     );
-    let text = converge(&env, &file(&env, "d", "ensure: absent, force: true"));
+    let text = env.converge(&file(&env, "d", "ensure: absent, force: true"));
     assert_eq!(text, "Would have recursively removed the directory");
 }
 
@@ -148,7 +129,7 @@ fn force_on_a_link_removes_only_the_link() {
     let env = TestEnv::new();
     env.write("real/file", "x");
     symlink(env.path("real"), env.path("link")).unwrap();
-    let _ = converge(&env, &file(&env, "link", "ensure: absent, force: true"));
+    let _ = env.converge(&file(&env, "link", "ensure: absent, force: true"));
     assert!(env.exists("real/file"));
     assert!(!env.exists("link"));
 }
@@ -176,7 +157,7 @@ fn a_link_to_a_file_is_replaced_and_its_target_untouched() {
     let env = TestEnv::new();
     env.write("target", "old");
     symlink(env.path("target"), env.path("f")).unwrap();
-    let _ = converge(&env, &file(&env, "f", "ensure: present, content: new"));
+    let _ = env.converge(&file(&env, "f", "ensure: present, content: new"));
     assert_eq!(env.read("target"), "old");
     assert!(!env.path("f").symlink_metadata().unwrap().is_symlink());
 }
@@ -201,7 +182,7 @@ fn a_link_to_a_directory_with_drift_is_replaced() {
     std::fs::create_dir(env.path("real")).unwrap();
     std::fs::set_permissions(env.path("real"), PermissionsExt::from_mode(0o700)).unwrap();
     symlink(env.path("real"), env.path("d")).unwrap();
-    let _ = converge(&env, &file(&env, "d", "ensure: directory"));
+    let _ = env.converge(&file(&env, "d", "ensure: directory"));
     assert_eq!(mode(&env, "real"), 0o700);
     assert!(!env.path("d").symlink_metadata().unwrap().is_symlink());
 }
@@ -213,7 +194,7 @@ fn owner_and_group_are_set_and_ids_need_no_name() {
     let entry = format!(
         "- file:\n    - {path}: {{ensure: present, content: x, owner: 54321, group: nogroup, mode: '0600'}}\n"
     );
-    let _ = converge(&env, &entry);
+    let _ = env.converge(&entry);
     let applied = env.apply(&entry, &[]);
     let metadata = &applied.event(0)["status"]["metadata"];
     assert_eq!(metadata["owner"], "54321");
@@ -249,7 +230,7 @@ fn a_missing_parent_is_named() {
 fn no_temporary_file_stays_behind() {
     let env = TestEnv::new();
     std::fs::create_dir(env.path("d")).unwrap();
-    let _ = converge(&env, &file(&env, "d/f", "ensure: present, content: x"));
+    let _ = env.converge(&file(&env, "d/f", "ensure: present, content: x"));
     let names: Vec<_> = std::fs::read_dir(env.path("d")).unwrap().collect();
     assert_eq!(names.len(), 1);
 }
@@ -259,7 +240,7 @@ fn the_sticky_bit_of_a_directory_is_shown_and_kept() {
     let env = TestEnv::new();
     std::fs::create_dir(env.path("d")).unwrap();
     std::fs::set_permissions(env.path("d"), PermissionsExt::from_mode(0o1700)).unwrap();
-    let _ = converge(&env, &file(&env, "d", "ensure: directory"));
+    let _ = env.converge(&file(&env, "d", "ensure: directory"));
     assert_eq!(mode(&env, "d"), 0o1755);
     let applied = env.apply(&file(&env, "d", "ensure: directory"), &[]);
     assert_eq!(applied.event(0)["status"]["metadata"]["mode"], "1755");
@@ -270,7 +251,7 @@ fn a_set_uid_bit_that_nobody_asked_for_is_taken_away() {
     let env = TestEnv::new();
     env.write("f", "x");
     std::fs::set_permissions(env.path("f"), PermissionsExt::from_mode(0o4644)).unwrap();
-    let _ = converge(&env, &file(&env, "f", "ensure: present"));
+    let _ = env.converge(&file(&env, "f", "ensure: present"));
     assert_eq!(mode(&env, "f"), 0o644);
 }
 

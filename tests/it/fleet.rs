@@ -207,7 +207,10 @@ fn whoever_changes_nodes_says_which() {
         assert!(error.contains("say which nodes"), "{error}");
     }
     let error = fleet.ask(&["ping"]).error(2);
-    assert_eq!(error, "ccm: error: the fleet has no nodes\n");
+    assert_eq!(
+        error,
+        "ccm: error: the fleet has no nodes: `ccm agent` on a machine makes it one\n"
+    );
     let error = fleet.ask(&["ping", "--node", "Web_1"]).error(2);
     assert!(error.contains("invalid identity"), "{error}");
 }
@@ -264,6 +267,11 @@ fn labels_are_set_shown_and_removed() {
     assert_eq!(nodes["nodes"][0]["labels"], json!({"role": "db"}));
     let error = fleet.ask(&["label", "web1", "role"]).error(2);
     assert!(error.contains("expected NAME=VALUE"), "{error}");
+    let warned = fleet.ask(&["label", "web1.example.net", "role-"]);
+    let warning = "ccm: warning: node web1.example.net was never heard of\n";
+    assert_eq!(warned.stderr, warning);
+    let nodes = fleet.ask(&["nodes", "--json"]).json();
+    assert_eq!(nodes["nodes"], json!([]), "nobody is known any more");
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! - `choria`: the external agent, started as Choria's server starts it
 //! - `crash`: kill -9 in the middle, processes left behind
 //! - `data`: facts, hierarchies, variables
+//! - `docs`: examples in the documents, typed into a shell
 //! - `archive`, `exec`, `file`, `scaffold`: every row of the types' tables, on the real machine
 //! - `feed`: events for a collector that is killed, stopped, blocked or late
 //! - `fleet`: many nodes asked at once, from the command line
@@ -60,6 +61,7 @@ mod choria;
 mod cloudevents;
 mod crash;
 mod data;
+mod docs;
 mod exec;
 mod feed;
 mod file;

@@ -120,14 +120,10 @@ fn a_broken_maintainer_script_is_told_seen_and_repaired() {
     root.deb("broken", "1.0", "all", "", &[("DEBIAN/postinst", script)]);
     root.use_apt_repository();
     let entry = "broken: {ensure: present}";
-    let failure = root.packages(entry, &[]).failure(0);
-    assert!(
-        failure.starts_with("failed to install package \"broken\", apt-get exited 100: "),
-        "{failure}"
-    );
-    assert!(
-        failure.contains("no repair yet; dpkg: error processing"),
-        "{failure}"
+    root.fails(
+        entry,
+        "failed to install package \"broken\", apt-get exited 100: ",
+        "no repair yet; dpkg: error processing",
     );
     let state = root.ccm(&["status", "package", "broken", "--json"]).json();
     assert_eq!(state["version"], "absent");
@@ -284,11 +280,10 @@ fn a_repository_that_is_down_is_named_and_tried_again() {
         "deb [trusted=yes] file:/srv/gone ./\n",
     );
     let entry = "demo: {ensure: latest, update_index: always}";
-    let failure = root.packages(entry, &[]).failure(0);
-    assert!(
-        failure.starts_with("failed to update the package index, apt-get exited 100: ")
-            && failure.contains("/srv/gone"),
-        "{failure}"
+    root.fails(
+        entry,
+        "failed to update the package index, apt-get exited 100: ",
+        "/srv/gone",
     );
     root.use_apt_repository();
     assert_eq!(root.packages(entry, &[]).outcomes(), ["changed"]);
@@ -374,11 +369,9 @@ fn a_package_file_is_managed_by_its_path() {
         (new, "absent", "changed", "absent"),
     ];
     APT.walk_files(&root, &rows);
-    let failure = root
-        .packages("/srv/none.deb: {ensure: present}", &[])
-        .failure(0);
-    assert!(
-        failure.starts_with("could not read package file /srv/none.deb: "),
-        "{failure}"
+    root.fails(
+        "/srv/none.deb: {ensure: present}",
+        "could not read package file /srv/none.deb: ",
+        "",
     );
 }

@@ -87,23 +87,15 @@ other: {ensure: absent}",
 #[test]
 fn failures_carry_what_dnf_said() {
     let root = system();
-    let failure = root
-        .packages("none: {ensure: present, provider: dnf}", &[])
-        .failure(0);
-    assert!(
-        failure.starts_with("failed to Install package \"none\", dnf exited 1: "),
-        "{failure}"
+    root.fails(
+        "none: {ensure: present, provider: dnf}",
+        "failed to Install package \"none\", dnf exited 1: ",
+        "Unable to find a match: none",
     );
-    assert!(
-        failure.contains("Unable to find a match: none"),
-        "{failure}"
-    );
-    let failure = root
-        .packages("demo: {ensure: '9.9', provider: dnf}", &[])
-        .failure(0);
-    assert!(
-        failure.contains("Unable to find a match: demo-9.9"),
-        "{failure}"
+    root.fails(
+        "demo: {ensure: '9.9', provider: dnf}",
+        "failed to Install package \"demo\", dnf exited 1: ",
+        "Unable to find a match: demo-9.9",
     );
     assert_eq!(DNF.look(&root), "absent");
     root.write(
@@ -111,11 +103,10 @@ fn failures_carry_what_dnf_said() {
         "[local]\nname=local\nbaseurl=file:///srv/gone\ngpgcheck=0\nskip_if_unavailable=0\n",
     );
     let entry = "demo: {ensure: latest, provider: dnf, update_index: always}";
-    let failure = root.packages(entry, &[]).failure(0);
-    assert!(
-        failure.starts_with("failed to update the package index, dnf exited 1: ")
-            && failure.contains("local"),
-        "{failure}"
+    root.fails(
+        entry,
+        "failed to update the package index, dnf exited 1: ",
+        "local",
     );
     root.use_rpm_repository();
     assert_eq!(root.packages(entry, &[]).outcomes(), ["changed"]);
@@ -165,11 +156,10 @@ fn a_broken_scriptlet_is_told_seen_and_repaired() {
     root.rpm("demo", "1.0-1", BROKEN);
     root.use_rpm_repository();
     let entry = "demo: {ensure: present, provider: dnf}";
-    let failure = root.packages(entry, &[]).failure(0);
-    assert!(
-        failure.starts_with("failed to Install package \"demo\", dnf exited 1: ")
-            && failure.contains("no repair yet"),
-        "{failure}"
+    root.fails(
+        entry,
+        "failed to Install package \"demo\", dnf exited 1: ",
+        "no repair yet",
     );
     assert_eq!(DNF.look(&root), "absent");
     root.write("/etc/repaired", "");

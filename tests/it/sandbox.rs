@@ -77,6 +77,11 @@ impl Boxed {
         host.unit("ccm-agent.service", UNIT);
         host.write("/root/probe.sh", &probe_script());
         host.sh("systemctl daemon-reload; systemctl restart web.socket");
+        forget(&host);
+        host.unit(
+            "boxed.service",
+            &format!("{SERVICE}[Install]\nWantedBy=multi-user.target\n"),
+        );
         Self { host }
     }
 
@@ -179,11 +184,6 @@ fn forget(host: &SystemdHost) {
 fn the_unit_lets_every_resource_work_and_forbids_what_none_needs() {
     let boxed = Boxed::new();
     let host = &boxed.host;
-    forget(host);
-    host.unit(
-        "boxed.service",
-        &format!("{SERVICE}[Install]\nWantedBy=multi-user.target\n"),
-    );
     host.use_apt_repository(&[Deb {
         name: "boxed",
         version: "1.0",
@@ -245,11 +245,6 @@ fn the_unit_lets_every_resource_work_and_forbids_what_none_needs() {
 fn the_strict_drop_in_costs_what_it_says_and_nothing_else() {
     let boxed = Boxed::new();
     let host = &boxed.host;
-    forget(host);
-    host.unit(
-        "boxed.service",
-        &format!("{SERVICE}[Install]\nWantedBy=multi-user.target\n"),
-    );
     host.unit("ccm-agent.service.d/strict.conf", STRICT);
     host.sh("systemctl daemon-reload");
     boxed.converge(EVERYDAY);

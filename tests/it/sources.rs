@@ -90,6 +90,14 @@ fn a_noop_run_of_a_bundle_changes_nothing() {
 }
 
 #[test]
+fn a_fault_in_a_directory_is_shown_in_its_manifest() {
+    let env = TestEnv::new();
+    env.write("site/manifest.yaml", "ccm:\n  resorces: []\n");
+    let error = env.ccm(&["apply", "site/"]).error(2);
+    assert!(error.contains("(site/manifest.yaml:2:3)"), "{error}");
+}
+
+#[test]
 fn documents_are_not_mixed_with_lines() {
     let env = TestEnv::new();
     let server = Server::serving(bundle(&env, ""));

@@ -166,6 +166,17 @@ fn a_shell_is_started_only_for_those_who_ask_for_one() {
 }
 
 #[test]
+fn nothing_panics_because_nobody_reads() {
+    let macros = ["print!(", "println!(", "eprint!(", "eprintln!("];
+    for file in sources(&root().join("src")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for name in macros {
+            assert!(!text.contains(name), "{} holds {name}", file.display());
+        }
+    }
+}
+
+#[test]
 fn no_test_is_ignored_and_no_stub_is_left() {
     let marks = ["#[ignore", "#[should_panic", "todo!(", "unimplemented!("];
     for directory in ["src", "tests"] {

@@ -85,7 +85,7 @@ pub struct Recovered {
 pub enum SpoolError {
     #[error("spool: {0}")]
     File(#[from] FileError),
-    #[error("spool is in use: {0}")]
+    #[error("another agent works with this state_dir: {0}")]
     InUse(#[from] LockError),
     #[error("spool directory {} is not private: its mode is {mode:04o}", path.display())]
     NotPrivate { path: PathBuf, mode: u32 },

@@ -5,14 +5,13 @@ use std::io::Read;
 
 use clap::Subcommand;
 
-use super::{CliError, Console, Options, Verdict, machine};
+use super::{CliError, Console, Interrupt, Options, Verdict, machine};
 use crate::engine::Engine;
 use crate::model::event::TransactionEvent;
 use crate::model::request::{EnsureResponse, parse_ensure};
 use crate::model::resource::Phase;
 use crate::model::text::go_duration;
 use crate::model::{json, yaml};
-use crate::system::SystemRunner;
 use crate::template::expr::Cache;
 use crate::template::resolve;
 
@@ -88,7 +87,8 @@ fn answer(
             true => format!("{}: invalid resource: {err}", resource.label()),
             false => err.to_string(),
         })?;
-    let runner = SystemRunner::new();
+    let interrupt = Interrupt::listen().map_err(|err| err.to_string())?;
+    let runner = interrupt.runner();
     Engine::new(machine(&runner), session, console)
         .with_packages(options.packages.shared())
         .apply(&scope, &resource.into())

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 
 use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
+use super::interrupt::Interrupt;
 use super::output::Console;
 use super::{CliError, Verdict, data};
 use crate::engine::{Engine, FlowError, Machine, Mode, Scope, Session};
@@ -39,15 +40,21 @@ pub(super) struct Args {
 #[derive(Debug, clap::Args)]
 struct Options {
     /// Says what would be done, changes nothing
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Run")]
     noop: bool,
 
     /// Shows what changes in files, or would change
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Run")]
     diff: bool,
 
     /// Keeps events in this directory, made by `ccm session new`
-    #[arg(long, global = true, env = "CCM_SESSION_STORE", value_name = "DIR")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Run",
+        env = "CCM_SESSION_STORE",
+        value_name = "DIR"
+    )]
     session: Option<PathBuf>,
 
     /// Data for templates: a file, an http or https URL, or kv://BUCKET/KEY; a file that is
@@ -55,6 +62,7 @@ struct Options {
     #[arg(
         long,
         global = true,
+        help_heading = "Run",
         env = "CCM_HIERA_DATA",
         value_name = "SOURCE",
         default_value = ".hiera"
@@ -68,19 +76,25 @@ struct Options {
     packages: PackageArgs,
 
     /// Reads variables for templates from ./.env (the default)
-    #[arg(long, global = true, overrides_with = "no_read_env", hide = true)]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Run",
+        overrides_with = "no_read_env",
+        hide = true
+    )]
     read_env: bool,
 
     /// Does not read variables for templates from ./.env
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Run")]
     no_read_env: bool,
 
     /// Exits with 2 when something changed, 4 when it failed, 6 for both
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Run")]
     detailed_exitcodes: bool,
 
     /// Prints the transaction event as JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Run")]
     json: bool,
 }
 
@@ -225,7 +239,8 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     }
     let scope = options.scope(console)?;
     let resource = prepare(resource, &scope)?;
-    let runner = SystemRunner::new();
+    let interrupt = Interrupt::listen()?;
+    let runner = interrupt.runner();
     let event = {
         let mut engine = Engine::new(machine(&runner), session, console)
             .with_packages(options.packages.shared());
@@ -246,12 +261,12 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         let text = json::pretty(&event).map_err(CliError::failed)?;
         console.print(&format!("{text}\n"));
     }
-    Ok(Verdict {
+    Ok(interrupt.judge(Verdict {
         changed: event.changed,
         failed: event.failed || !event.unmet_requirements.is_empty(),
         detailed: options.detailed_exitcodes,
         ..Verdict::default()
-    })
+    }))
 }
 
 fn machine(runner: &SystemRunner) -> Machine<'_> {

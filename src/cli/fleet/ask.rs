@@ -294,7 +294,7 @@ fn course(
     }
     if resolved.chosen.is_empty() && absent.is_empty() {
         return Err(CliError::usage(match inventory.present().is_empty() {
-            true => "the fleet has no nodes",
+            true => "the fleet has no nodes: `ccm agent` on a machine makes it one",
             false => "no node is meant by the selection",
         }));
     }

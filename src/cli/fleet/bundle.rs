@@ -14,7 +14,7 @@ use crate::fleet::bundle::pack;
 use crate::fleet::bundles::{Bundles, BundlesError, Users, Version, Wanted, shown};
 use crate::model::json;
 use crate::model::node::Token;
-use crate::model::text::go_time;
+use crate::model::text::{count_of, go_time};
 
 /// How many users of a bundle are named.
 const NAMED: usize = 5;
@@ -129,9 +129,9 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
         false => "unchanged, stored before",
     };
     let text = format!(
-        "{} {verb} ({} files, {} bytes)\n",
+        "{} {verb} ({}, {} bytes)\n",
         shown(&bundle),
-        packed.files.len(),
+        count_of(packed.files.len(), "file"),
         packed.bytes.len()
     );
     Ok((document, text))

@@ -15,7 +15,7 @@ use crate::fleet::drift::{self, NodeDrift, Standing, Touched};
 use crate::fleet::probe;
 use crate::model::json;
 use crate::model::node::NodeName;
-use crate::model::text::go_time;
+use crate::model::text::{count_of, to_the_second};
 use crate::system::{Clock as _, SystemClock};
 
 /// Shows what differs on nodes from what they are assigned, and since when
@@ -102,11 +102,10 @@ fn described(nodes: &[NodeDrift], touched: Option<&[Touched]>) -> String {
             .iter()
             .map(|(standing, count)| format!("{count} {}", standing.as_str()))
             .collect();
-        let total = nodes.len();
-        let noun = if total == 1 { "node" } else { "nodes" };
+        let total = count_of(nodes.len(), "node");
         match words.is_empty() {
             true => text.push_str("no nodes\n"),
-            false => text.push_str(&format!("{total} {noun}: {}\n", words.join(", "))),
+            false => text.push_str(&format!("{total}: {}\n", words.join(", "))),
         }
     }
     text
@@ -120,7 +119,11 @@ fn node_text(node: &NodeDrift, touched: &[Touched]) -> String {
     };
     let mut text = format!("{} {}{manifests}", node.node, node.standing.as_str());
     if node.standing == Standing::Lagging {
-        let since = node.assigned.as_ref().map(go_time).unwrap_or_default();
+        let since = node
+            .assigned
+            .as_ref()
+            .map(to_the_second)
+            .unwrap_or_default();
         text.push_str(&format!(
             ": reported generation {}, assigned {} at {since}",
             node.reported_generation, node.wanted_generation
@@ -132,14 +135,14 @@ fn node_text(node: &NodeDrift, touched: &[Touched]) -> String {
     text.push('\n');
     for item in &node.drift {
         let (type_name, name) = (&item.type_name, &item.name);
-        let since = go_time(&item.since);
+        let since = to_the_second(&item.since);
         text.push_str(&format!(
             "  {type_name}#{name}: {} (since {since})\n",
             item.message
         ));
         let is_it = |it: &&Touched| it.type_name == *type_name && it.name == *name;
         if let Some(last) = touched.iter().find(is_it) {
-            let at = go_time(&last.at);
+            let at = to_the_second(&last.at);
             text.push_str(&format!("    last changed at {at} by {}\n", last.event_id));
         }
     }

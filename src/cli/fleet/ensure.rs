@@ -28,15 +28,15 @@ const MAX_PROPERTIES_BYTES: u64 = 8 * 1024 * 1024;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Says what would be done, changes nothing
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Run")]
     noop: bool,
 
     /// Shows what changes in files, or would change
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Run")]
     diff: bool,
 
     /// A JSON or YAML file of properties, over those of the flags; - reads standard input
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Run")]
     properties: Option<String>,
 
     #[command(flatten)]

@@ -23,7 +23,7 @@ use self::output::{Output, Written};
 use super::Place;
 use super::ask::{FormatArgs, with_hint};
 use super::report::Format;
-use crate::cli::output::Console;
+use crate::cli::output::{Console, complain};
 use crate::cli::{CliError, Verdict, runtime};
 use crate::model::TypeName;
 use crate::model::json as text;
@@ -314,7 +314,9 @@ impl Showing {
     /// Tells that events are gone: machines in their lines, and whoever reads the log.
     fn gap(&mut self, gap: Gap) {
         let Gap { from, to } = gap;
-        eprintln!("ccm: events {from} to {to} are no longer stored and were not read");
+        complain(&format!(
+            "ccm: events {from} to {to} are no longer stored and were not read"
+        ));
         if self.format == Format::Lines {
             let line = json!({ "gap": { "from": from, "to": to } });
             self.output.line(&line.to_string());

@@ -5,9 +5,9 @@ use std::str::FromStr;
 use serde_json::json;
 
 use super::Place;
-use super::ask::{FormatArgs, with_hint};
+use super::ask::{FormatArgs, inventory, with_hint};
 use super::report::Format;
-use crate::cli::output::Console;
+use crate::cli::output::{Console, complain};
 use crate::cli::{CliError, Verdict, runtime};
 use crate::model::label::{BadLabel, LabelName, Labels, parse_label};
 use crate::model::node::NodeName;
@@ -60,9 +60,18 @@ impl Change {
 }
 
 pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {
-    let key = place.subjects()?.key(&args.node.token());
+    let subjects = place.subjects()?;
+    let key = subjects.key(&args.node.token());
     let labels = runtime::block_on(async {
         let connection = place.connect().await?;
+        let inventory = inventory(&connection, &subjects, console).await?;
+        if !args.changes.is_empty() && !inventory.has_heard_of(&args.node) {
+            // Labels may come first, and a name with a typing error looks the same.
+            complain(&format!(
+                "ccm: warning: node {} was never heard of",
+                args.node
+            ));
+        }
         let bucket = connection.bucket(LABELS).await.map_err(with_hint)?;
         settle(&bucket, &key, &args.changes).await
     })?;

@@ -58,6 +58,7 @@ struct Place {
     #[arg(
         long,
         global = true,
+        help_heading = "NATS",
         env = "CCM_COLLECTIVE",
         value_name = "NAME",
         default_value = "default"
@@ -68,6 +69,7 @@ struct Place {
     #[arg(
         long,
         global = true,
+        help_heading = "NATS",
         env = "CCM_PREFIX",
         value_name = "SUBJECT",
         default_value = DEFAULT_PREFIX

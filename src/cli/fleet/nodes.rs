@@ -7,12 +7,12 @@ use super::Place;
 use super::ask::{FormatArgs, inventory};
 use super::report::Format;
 use super::select::SelectArgs;
-use crate::cli::output::Console;
+use crate::cli::output::{Console, complain};
 use crate::cli::{CliError, Verdict, runtime};
 use crate::fleet::inventory::Inventory;
 use crate::model::json as text;
 use crate::model::node::{NodeName, NodeStatus};
-use crate::model::text::go_time;
+use crate::model::text::{go_time, to_the_second};
 
 /// Lists nodes, also those that are known and away
 #[derive(Debug, clap::Args)]
@@ -48,8 +48,11 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
             console.print(&format!("{text}\n"));
         }
     }
+    if inventory.is_empty() {
+        complain("no nodes yet: `ccm agent` on a machine makes it one");
+    }
     for name in &resolved.unknown {
-        eprintln!("{name}: unknown node");
+        complain(&format!("{name}: unknown node"));
     }
     Ok(Verdict::exit(match resolved.unknown.is_empty() {
         true => 0,
@@ -85,10 +88,7 @@ impl<'a> Row<'a> {
 
     /// Returns how and when its last run ended.
     fn last_run(&self) -> String {
-        let told = |outcome: &str, at: DateTime<Utc>| {
-            let at = DateTime::from_timestamp(at.timestamp(), 0).unwrap_or(at);
-            format!("{outcome} {}", go_time(&at))
-        };
+        let told = |outcome: &str, at: DateTime<Utc>| format!("{outcome} {}", to_the_second(&at));
         let ran = self.status.and_then(|status| status.last_run.as_ref());
         let said = || self.inventory.last_said(self.name);
         match ran {

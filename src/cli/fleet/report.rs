@@ -10,12 +10,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::cli::CliError;
-use crate::cli::output::Console;
+use crate::cli::output::{Console, complain};
 use crate::fleet::answer::Told;
 use crate::fleet::fold::{Answer, Counts, Outcome, fold};
 use crate::fleet::sweep::Ended;
 use crate::model::id::EventId;
 use crate::model::node::NodeName;
+use crate::model::text::count_of;
 use crate::model::{json, yaml};
 
 /// For whom answers are printed.
@@ -123,7 +124,7 @@ impl Reporter {
                 let text = json::pretty(&document).map_err(CliError::failed)?;
                 console.print(&format!("{text}\n"));
             }
-            Format::Lines => eprintln!("{}", closing(summing.ended)),
+            Format::Lines => complain(&closing(summing.ended)),
             Format::Text => {
                 let mut text = String::new();
                 for (diff, nodes) in &self.diffs {
@@ -144,7 +145,7 @@ impl Reporter {
 fn several(nodes: &[NodeName]) -> String {
     match nodes {
         [one] => one.to_string(),
-        many => format!("{} nodes", many.len()),
+        many => count_of(many.len(), "node"),
     }
 }
 
@@ -154,10 +155,7 @@ fn closing(ended: &Ended) -> String {
     match (ended.is_halted, ended.not_asked.len()) {
         (false, _) => counts.to_string(),
         (true, left) => {
-            let failures = match counts.failures() {
-                1 => "1 failure".to_owned(),
-                more => format!("{more} failures"),
-            };
+            let failures = count_of(counts.failures(), "failure");
             format!("{counts}; halted after {failures}, {left} not asked")
         }
     }

@@ -118,13 +118,26 @@ impl SelectArgs {
             seed: self.seed,
             limit: self.limit,
         };
-        let has_conditions = !selection.filter().is_empty();
-        match self.all && has_conditions {
-            true => Err(CliError::usage(
-                "--all and other ways to choose nodes exclude each other",
-            )),
-            false => Ok(selection),
+        match self.condition(named).filter(|_| self.all) {
+            Some(flag) => Err(CliError::usage(format!(
+                "--all is every node, {flag} is not: leave one out"
+            ))),
+            None => Ok(selection),
         }
+    }
+
+    /// Returns what leaves nodes out, if anything does.
+    fn condition(&self, named: &[NodeName]) -> Option<&'static str> {
+        let given = [
+            (!named.is_empty(), "a node's name"),
+            (!self.node.is_empty(), "--node"),
+            (self.nodes.is_some(), "--nodes"),
+            (!self.group.is_empty(), "--group"),
+            (!self.fact.is_empty(), "--fact"),
+            (self.select.is_some(), "--select"),
+        ];
+        let found = given.into_iter().find(|(is_given, _)| *is_given);
+        found.map(|(_, flag)| flag)
     }
 
     /// Returns the selection of a command that changes nodes: everyone must be asked for by name.
@@ -189,6 +202,17 @@ mod tests {
         ] {
             let found = args(line).unwrap().careful_selection(&[]);
             assert_eq!(found.is_ok(), is_fine, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_all_is_at_odds_with_is_named() {
+        for (line, flag) in [
+            ("--all --node web1", "--node"),
+            ("--all --group web", "--group"),
+        ] {
+            let error = args(line).unwrap().selection(&[]).unwrap_err().to_string();
+            assert!(error.contains(flag), "{error}");
         }
     }
 

@@ -21,7 +21,7 @@ const MAX_TOKEN: u64 = 64 * 1024;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Where to listen; beyond this machine only with --token-file
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8480")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8480", value_parser = address)]
     listen: SocketAddr,
 
     /// Lets those who know the token pause nodes, ensure resources and steer rollouts
@@ -62,6 +62,11 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
         served.map_err(CliError::failed)
     })?;
     Ok(Verdict::default())
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "expected an IP address and a port, such as 127.0.0.1:8480".into())
 }
 
 /// Reads a token, without the line's end.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::definition::{Backoff, Body, Exec};
 use super::discover;
 use super::mount::Given;
+use crate::cli::output::{ask, complain};
 use crate::cli::{CliError, Verdict, environment};
 use crate::model::Value;
 use crate::model::document;
@@ -53,7 +54,7 @@ impl Call<'_> {
         };
         let mut program = self.program(&renderer, &variables)?;
         if set("BUILDER_DRY_RUN") || set("BUILDER_DEBUG") {
-            eprint!("{}", described(&program));
+            complain(described(&program).trim_end());
         }
         if set("BUILDER_DRY_RUN") {
             return Ok(Verdict::default());
@@ -292,8 +293,7 @@ fn confirm(question: &str) -> Result<(), CliError> {
             "nobody is there to confirm: use --no-prompt",
         ));
     }
-    eprint!("{question} (y/N) ");
-    let _ = std::io::stderr().flush();
+    ask(question);
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     read.map_err(CliError::failed)?;
@@ -317,7 +317,9 @@ fn try_often(program: &Passthrough, backoff: Backoff) -> Result<Verdict, CliErro
         }
         let wait = backoff.wait(attempt, system::random());
         let most = backoff.max_attempts;
-        eprintln!("ccm: try {attempt} of {most} ended with {code}: next in {wait:.1?}");
+        complain(&format!(
+            "ccm: try {attempt} of {most} ended with {code}: next in {wait:.1?}"
+        ));
         std::thread::sleep(wait);
         attempt += 1;
     }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, Read as _};
 
 use super::{Identity, check, failed, line};
 use crate::cli::environment::NatsArgs;
-use crate::cli::output::Console;
+use crate::cli::output::{Console, ask};
 use crate::cli::{CliError, Verdict, runtime};
 use crate::engine::{Level, Sink as _};
 
@@ -52,7 +52,9 @@ fn is_confirmed(identity: &Identity) -> Result<bool, CliError> {
         address,
         port,
     } = identity;
-    eprint!("Remove registration entry {cluster}/{service}/{protocol} at {address}:{port}? (y/N) ");
+    ask(&format!(
+        "Remove registration entry {cluster}/{service}/{protocol} at {address}:{port}?"
+    ));
     let mut answer = String::new();
     let mut input = std::io::stdin().lock().take(MAX_ANSWER);
     match input.read_line(&mut answer).map_err(CliError::failed)? {

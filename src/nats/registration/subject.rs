@@ -76,18 +76,7 @@ fn word(address: &str) -> String {
 mod tests {
     use super::*;
     use crate::model::registration::Port;
-
-    fn entry() -> Entry {
-        Entry {
-            cluster: "prod".into(),
-            service: "shop".into(),
-            protocol: "grpc".into(),
-            address: "10.4.0.7".into(),
-            port: Port::Number(9090),
-            priority: 10,
-            ..Entry::default()
-        }
-    }
+    use crate::model::registration::tests::entry;
 
     #[test]
     fn the_subject_is_the_one_upstream_publishes_on() {

@@ -14,9 +14,9 @@ pub mod simulation;
 pub mod systemd;
 pub mod web;
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -89,6 +89,20 @@ impl TestEnv {
         command
     }
 
+    /// Starts the program and returns it with the first line it prints.
+    pub fn start(&self, args: &[&str]) -> (Child, String) {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        (child, line)
+    }
+
     pub fn ccm(&self, args: &[&str]) -> Outcome {
         self.ccm_with_input(args, "")
     }
@@ -124,10 +138,31 @@ impl TestEnv {
         let outcome = self.ccm(&args);
         Applied::read(&outcome)
     }
+
+    /// Applies one resource in noop, for real and again, and returns what noop said.
+    pub fn converge(&self, resource: &str) -> String {
+        let noop = self.apply(resource, &["--noop"]);
+        let event = noop.event(0);
+        assert_eq!(event["noop"], true, "{event:#}");
+        assert_eq!(event["changed"], true, "{event:#}");
+        assert_eq!(event["status"]["stable"], false, "{event:#}");
+        let real = self.apply(resource, &[]);
+        assert_eq!(real.outcomes(), ["changed"], "{:#}", real.document);
+        assert_eq!(real.event(0)["status"]["stable"], true);
+        assert_eq!(real.event(0)["noop"], false);
+        self.assert_stable(resource);
+        event["noop_message"].as_str().unwrap().to_owned()
+    }
+
+    /// Applies one resource, which must be as it should.
+    pub fn assert_stable(&self, resource: &str) {
+        let again = self.apply(resource, &[]);
+        assert_eq!(again.outcomes(), ["stable"], "{:#}", again.document);
+    }
 }
 
 /// Returns a manifest of these resources.
-fn manifest(resources: &str) -> String {
+pub fn manifest(resources: &str) -> String {
     let indented: String = resources
         .lines()
         .map(|line| format!("    {line}\n"))

@@ -84,6 +84,13 @@ impl Manager {
 }
 
 impl ScratchRoot {
+    /// Applies one package that must fail, with an error that begins and goes on like this.
+    pub fn fails(&self, entry: &str, start: &str, part: &str) {
+        let failure = self.packages(entry, &[]).failure(0);
+        let is_told = failure.starts_with(start) && failure.contains(part);
+        assert!(is_told, "{failure}");
+    }
+
     /// Returns a system whose apt knows these versions of `demo`, for all architectures.
     pub fn with_debs(versions: &[&str]) -> Self {
         let root = Self::new();

@@ -1,7 +1,6 @@
 //! Simulated nodes: `ccm fleet simulate` before a server of the test. Gone when dropped.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 use super::TestEnv;
 use super::nats::NatsServer;
@@ -20,15 +19,7 @@ impl Simulation {
         let nodes = nodes.to_string();
         let mut args = vec!["fleet", "simulate", "--beat", "1s", "--nodes", &nodes];
         args.extend(flags);
-        let mut child = env
-            .command(&args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
+        let (child, line) = env.start(&args);
         assert!(line.contains("nodes are there"), "{line:?}");
         Self { child, _env: env }
     }

@@ -1,9 +1,9 @@
 //! `ccm fleet serve` before a real server of NATS, with nodes that are only records.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::ops::Deref;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use ccm::nats::Connection;
@@ -69,15 +69,7 @@ impl Page {
         env.write_secret("token", format!("{TOKEN}\n"));
         let mut all = vec!["fleet", "serve", "--listen", "127.0.0.1:0"];
         all.extend(args);
-        let mut child = env
-            .command(&all)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
+        let (child, line) = env.start(&all);
         let address = line
             .trim()
             .strip_prefix("serving http://")

@@ -22,8 +22,8 @@ use crate::fleet::rollouts::new_id;
 use crate::fleet::selection::Selection;
 use crate::model::amount::{Amount, Percent};
 use crate::model::node::{BundleRef, NodeName};
-use crate::model::rollout::{Budget, Plan, ROLLOUT, Rollout, Settings, State};
-use crate::model::text::{parse_time, parse_wait};
+use crate::model::rollout::{Budget, Plan, ROLLOUT, Rollout, Settings, State, Wave};
+use crate::model::text::{count_of, parse_time, parse_wait};
 use crate::model::{Value, json};
 use crate::system::{Clock as _, SystemClock, random};
 
@@ -269,17 +269,9 @@ pub(super) async fn start(args: &StartArgs, desk: &Desk<'_>) -> Result<Verdict, 
     let rollouts = desk.rollouts().await?;
     let stored = rollouts.create(rollout).await.map_err(failed)?;
     let id = &stored.rollout.id;
-    let count: usize = stored
-        .rollout
-        .plan
-        .waves
-        .iter()
-        .map(|it| it.nodes.len())
-        .sum();
     desk.say(&format!(
-        "rollout {id}: {} to {count} nodes in {} waves\n",
-        shown(&stored.rollout.bundle),
-        stored.rollout.plan.waves.len()
+        "rollout {id}: {}\n",
+        heading(&stored.rollout.bundle, &stored.rollout.plan.waves)
     ));
     match args.detach {
         true => {
@@ -385,14 +377,16 @@ async fn ask(intended: &Intended, desk: &Desk<'_>) -> Result<Vec<Answer>, CliErr
         .collect())
 }
 
+/// Returns what goes to how many, in how many waves.
+fn heading(bundle: &BundleRef, waves: &[Wave]) -> String {
+    let count: usize = waves.iter().map(|wave| wave.nodes.len()).sum();
+    let (nodes, waves) = (count_of(count, "node"), count_of(waves.len(), "wave"));
+    format!("{} to {nodes} in {waves}", shown(bundle))
+}
+
 fn plan_text(intended: &Intended) -> String {
     let waves = &intended.plan.waves;
-    let count: usize = waves.iter().map(|wave| wave.nodes.len()).sum();
-    let mut text = format!(
-        "{} to {count} nodes in {} waves\n",
-        shown(&intended.bundle),
-        waves.len()
-    );
+    let mut text = format!("{}\n", heading(&intended.bundle, waves));
     for wave in waves {
         let nodes: Vec<String> = wave
             .nodes

@@ -210,7 +210,7 @@ async fn drive(args: &DriveArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
     }
     let rollouts = desk.rollouts().await?;
     let controller = desk.controller(lease);
-    let mut worst = 0;
+    let mut worst = None;
     loop {
         let (all, _) = rollouts.list().await.map_err(failed)?;
         let now = SystemClock.now();
@@ -226,15 +226,18 @@ async fn drive(args: &DriveArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
         });
         let driven = join_all(driving).await;
         if driven.is_empty() && !args.forever {
-            return Ok(Verdict::exit(worst));
+            if worst.is_none() {
+                desk.say("no rollout waits for somebody to drive it\n");
+            }
+            return Ok(Verdict::exit(worst.unwrap_or_default()));
         }
         for verdict in driven {
-            worst = worst.max(verdict?.code());
+            worst = worst.max(Some(verdict?.code()));
         }
         if args.forever {
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
-                () = told_to_stop()? => return Ok(Verdict::exit(worst)),
+                () = told_to_stop()? => return Ok(Verdict::exit(worst.unwrap_or_default())),
             }
         }
     }

@@ -11,6 +11,7 @@ use super::look::{counted, progress_line, state_line};
 use crate::cli::output::Console;
 use crate::model::node::NodeName;
 use crate::model::rollout::{Progress as Of, Rollout, State, Tally};
+use crate::model::text::count_of;
 
 /// Shows a rollout as it changes.
 pub(super) struct Progress<'a> {
@@ -75,7 +76,11 @@ impl<'a> Progress<'a> {
         if self.wave != Some(rollout.wave)
             && let Some(wave) = rollout.plan.waves.get(rollout.wave)
         {
-            lines.push(format!("{}: {} nodes", wave.name, wave.nodes.len()));
+            lines.push(format!(
+                "{}: {}",
+                wave.name,
+                count_of(wave.nodes.len(), "node")
+            ));
         }
         for (node, now) in &rollout.nodes {
             let is_quiet = matches!(now, Of::Pending | Of::Assigned { .. } | Of::Ok);
@@ -144,7 +149,7 @@ mod tests {
     fn each_turn_and_each_node_that_matters_has_one_line() {
         let mut rollout = rollout();
         let mut progress = Progress::silent();
-        assert_eq!(progress.news(&rollout), ["canary: 1 nodes"]);
+        assert_eq!(progress.news(&rollout), ["canary: 1 node"]);
         rollout.nodes.insert("a".parse().unwrap(), Of::Changed);
         assert_eq!(progress.news(&rollout), ["  a changed"]);
         rollout.wave = 1;
