@@ -427,19 +427,6 @@ fn a_file_that_others_may_write_is_refused() {
 }
 
 #[test]
-fn only_root_and_we_ourselves_may_have_written_the_file() {
-    let path = Path::new("/f");
-    let allowed = |mode, owner| guard(path, mode, owner, 7).is_ok();
-    assert!(allowed(0o644, (0, 0)) && allowed(0o664, (0, 0)) && allowed(0o600, (7, 7)));
-    assert!(!allowed(0o664, (0, 7)) && !allowed(0o602, (0, 0)));
-    let error = guard(path, 0o600, (8, 8), 7).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "/f belongs to user 8, who could change it: run chown root /f"
-    );
-}
-
-#[test]
 fn a_problem_in_a_file_names_the_file() {
     let room = tempfile::tempdir().unwrap();
     let path = file(room.path(), "identity: a\nnope: 1\n", 0o600);
