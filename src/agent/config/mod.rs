@@ -355,7 +355,13 @@ impl Config {
             },
         );
         let mut trust = None;
-        keys.section("trust", |keys| trust = Some(Trust::read(keys)));
+        let has_far_data = match &self.external_data_url {
+            Some(hiera::Source::Http(_) | hiera::Source::Kv { .. }) => true,
+            Some(hiera::Source::File(_)) | None => false,
+        };
+        keys.section("trust", |keys| {
+            trust = Some(Trust::read(keys, has_far_data));
+        });
         self.trust = trust;
         keys.section("choria", |keys| self.choria.read(keys));
     }

@@ -373,6 +373,24 @@ fn bundles_must_be_signed_where_requests_must_unless_said() {
 }
 
 #[test]
+fn data_from_elsewhere_needs_a_signer_without_a_policy() {
+    let key = key();
+    let with = |data: &str, policy: &str, sources: &str| {
+        parse(&format!(
+            "external_data_url: {data}\n\
+             trust: {{sources: {sources}, signers: [{{key: {key}, name: ops{policy}}}]}}\n"
+        ))
+    };
+    let policy = ", policy: [{types: [file]}]";
+    let error = with("kv://DATA/site", policy, "required").unwrap_err();
+    let part = "key \"trust\": nobody could sign external_data_url";
+    assert!(error.to_string().contains(part), "{error}");
+    assert!(with("kv://DATA/site", "", "required").is_ok());
+    assert!(with("kv://DATA/site", policy, "off").is_ok());
+    assert!(with("/srv/data.yaml", policy, "required").is_ok());
+}
+
+#[test]
 fn trust_that_trusts_nobody_or_somebody_unknown_is_refused() {
     let key = key();
     for (text, message) in [

@@ -1,6 +1,7 @@
 //! Nobody gets in who does not belong, and hostile input changes nothing.
 
 mod assigned;
+mod data;
 mod forged;
 mod hostile;
 mod permissions;
