@@ -6,6 +6,7 @@ mod forged;
 mod hostile;
 mod permissions;
 mod policy;
+mod pushed;
 mod sign_with;
 mod sources;
 
