@@ -239,10 +239,9 @@ impl Feed {
                     tokio::time::sleep(OTHER_HALF).await;
                     failed += 1;
                 }
-                Err(Problem::Refused(refusal)) if refusal.may_pass() && failed < MOST_TRIES => {
+                Err(Problem::Refused(refusal)) if refusal.may_pass() => {
                     self.refuse(node, refusal);
                     tokio::time::sleep(POLL).await;
-                    failed += 1;
                 }
                 // Either of the two will be put again, and the watch will tell.
                 Err(Problem::Refused(refusal)) => return self.refuse(node, refusal),

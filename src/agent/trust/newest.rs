@@ -52,7 +52,7 @@ impl Newest {
         }
     }
 
-    /// Remembers a signature of the source, from then on an older one is refused. Fails if this
+    /// Remembers a signature of the source: from then on an older one is refused. Fails if this
     /// is one.
     pub(super) fn advance(&self, source: &str, signed: DateTime<Utc>) -> Result<(), Unvouched> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);

@@ -59,9 +59,9 @@ pub enum Unvouched {
 }
 
 impl Unvouched {
-    /// Whether time alone may put it right.
+    /// Whether it may pass while the source stays as it is: a clock is set, a disk has room again.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Future(_))
+        matches!(self, Self::Future(_) | Self::Memory(_))
     }
 }
 
