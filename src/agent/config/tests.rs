@@ -541,7 +541,7 @@ fn what_the_example_only_shows_is_valid_too() {
         }
     }
     let config = good(&given);
-    assert_eq!(config.trust.unwrap().signers.len(), 1);
+    assert_eq!(config.trust.unwrap().signers.len(), 2);
 }
 
 proptest::proptest! {
