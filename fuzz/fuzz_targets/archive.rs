@@ -10,7 +10,7 @@ use std::path::Path;
 use ccm::model::resource::ArchiveKind;
 use ccm::system::UnpackError;
 use ccm::system::unpack::{Limits, Rules, unpack};
-use ccm_fuzz::room;
+use ccm_fuzz::{put, room};
 use libfuzzer_sys::fuzz_target;
 
 /// Small enough for thousands of archives a second.
@@ -36,7 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let room = room();
     let [archive, inside, outside] = ["archive", "in", "out"].map(|name| room.path().join(name));
-    fs::write(&archive, bytes).expect("the archive is written");
+    put(&archive, bytes);
     for directory in [&inside, &outside] {
         fs::create_dir(directory).expect("a directory is made");
     }

@@ -4,11 +4,10 @@
 #![no_main]
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use ccm::nats::context::resolve;
 use ccm::nats::{Given, Settings};
-use ccm_fuzz::room;
+use ccm_fuzz::{put, room};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -19,9 +18,8 @@ fuzz_target!(|text: &str| {
         assert_eq!(again.shown(), shown);
     }
     let room = room();
-    let folder = room.path().join("nats/context");
-    fs::create_dir_all(&folder).expect("a directory is made");
-    fs::write(folder.join("it.json"), text).expect("a file is written");
+    let file = room.path().join("nats/context/it.json");
+    put(&file, text.as_bytes());
     let home = room.path().to_string_lossy().into_owned();
     let env = BTreeMap::from([
         ("XDG_CONFIG_HOME".into(), home.clone()),

@@ -3,13 +3,12 @@
 
 #![no_main]
 
-use std::fs;
 use std::sync::Arc;
 
 use ccm::facts::{Gatherer, Places, network_of};
 use ccm::model::Value;
 use ccm::system::FixedClock;
-use ccm_fuzz::room;
+use ccm_fuzz::{put, room};
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 
@@ -44,8 +43,7 @@ fuzz_target!(|bytes: &[u8]| {
     let room = room();
     let place = |name: &str| room.path().join(name);
     let file = place(FILES[usize::from(*choice) % FILES.len()]);
-    fs::create_dir_all(file.parent().expect("it is below the room")).expect("a directory is made");
-    fs::write(&file, bytes).expect("a file is written");
+    put(&file, bytes);
     let places = Places {
         proc: place("proc"),
         sys: place("sys"),

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ccm::agent::spool::{Class, Limits, Record, Spool};
-use ccm_fuzz::room;
+use ccm_fuzz::{put, room};
 use libfuzzer_sys::fuzz_target;
 
 /// One segment holds all, so that where a file ends says which records are whole.
@@ -56,7 +56,7 @@ fuzz_target!(|input: (Input, bool, u16, Option<u8>)| {
             .take(1)
             .for_each(|byte| *byte ^= bits),
     }
-    fs::write(&target, content).expect("a file is damaged");
+    put(&target, &content);
 
     let found = match Spool::open(&spool, LIMITS) {
         Ok((open, _)) => waiting(&open),

@@ -27,6 +27,18 @@ pub fn room() -> TempDir {
     .expect("a directory can be made")
 }
 
+/// Writes a file that a target finds, with the directories it is in.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "targets arrange the world by hand, as tests do"
+)]
+pub fn put(path: &Path, content: &[u8]) {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).expect("directories are made");
+    }
+    std::fs::write(path, content).expect("a file is written");
+}
+
 /// A machine on which every program is there and prints the same.
 pub struct Answering<'a> {
     pub code: i32,

@@ -19,7 +19,7 @@ use super::cache::{Cache, Copy};
 use super::config::ManifestSource;
 use super::node::Node;
 use super::sources::{SIZE_LIMIT, SourceError, TIME_LIMIT};
-use super::trust::{Asker, Unvouched, audit};
+use super::trust::{Asker, Holds, SIGNATURE_LIMIT, Sources, Unvouched, audit, fits};
 use super::work::What;
 use crate::engine::Level;
 use crate::model::secret::Secret;
@@ -36,8 +36,8 @@ const POLL: Duration = Duration::from_secs(30);
 /// How often an object that a watch announced is tried for.
 const MOST_TRIES: usize = 10;
 
-/// No signature is larger.
-const SIGNATURE_LIMIT: u64 = 16 * 1024;
+/// How long a bundle or its signature may be on its way when the other is there.
+const OTHER_HALF: Duration = Duration::from_secs(1);
 
 /// Says that one of several feeds has something new.
 pub struct News {
@@ -93,19 +93,15 @@ impl Feed {
         }
     }
 
-    /// Returns the copy of a source. Who stands for it is asked each time: it may be from before
-    /// signatures were wanted, or its signer no longer be trusted.
+    /// Returns the copy of a source, if somebody stands for it where that is asked.
     fn copy(&self, source: &str, node: &Node) -> Option<(What, Asker)> {
         let copy = self.cache.copy(source)?;
-        let asker = match node.gatekeeper.wants_signed_sources() {
-            false => Asker::default(),
-            true => match self.vouched(copy.signature.as_ref(), &copy.digest, node) {
-                Ok(asker) => asker,
-                Err(refusal) => {
-                    self.refuse(node, refusal);
-                    return None;
-                }
-            },
+        let asker = match self.accept(&copy, node) {
+            Ok(asker) => asker,
+            Err(refusal) => {
+                self.refuse(node, refusal);
+                return None;
+            }
         };
         let what = What::Copy {
             manifest: copy.manifest,
@@ -114,22 +110,16 @@ impl Feed {
         Some((what, asker))
     }
 
-    /// Returns who stands for a bundle of this digest.
-    fn vouched(
-        &self,
-        signature: Option<&BundleSignature>,
-        digest: &str,
-        node: &Node,
-    ) -> Result<Asker, Unvouched> {
-        let source_name = self.to_string();
-        let Some(signature) = signature else {
-            return Err(Unvouched::Unsigned { source_name });
+    /// Returns who stands for a copy.
+    fn accept(&self, copy: &Copy, node: &Node) -> Result<Asker, Unvouched> {
+        let Some(sources) = node.gatekeeper.sources() else {
+            return Ok(Asker::default());
         };
-        let asker = node.gatekeeper.vouch(signature, &source_name)?;
-        match signature.digest == digest {
-            true => Ok(asker),
-            false => Err(Unvouched::Digest),
+        let signature = copy.signature.as_ref();
+        if signature.is_some_and(|signature| signature.digest != copy.digest) {
+            return Err(Unvouched::Digest);
         }
+        sources.accept(signature, &self.to_string(), Holds::Bundle)
     }
 
     /// Follows the source until told to stop, and tells whenever there is a new copy.
@@ -203,7 +193,7 @@ impl Feed {
             Ok(watch) => watch,
             Err(err) => return self.complain(node, &err.to_string()),
         };
-        let wants_signature = node.gatekeeper.wants_signed_sources();
+        let wants_signature = node.gatekeeper.sources().is_some();
         let signature = beside(key);
         let mut was_seen = false;
         while let Some(change) = watch.next().await {
@@ -249,6 +239,15 @@ impl Feed {
                     }
                     return;
                 }
+                // Each of the two is put on its own, and neither is a reason to cry wolf.
+                Err(Problem::Refused(Unvouched::Digest)) if failed == 0 => {
+                    tokio::time::sleep(OTHER_HALF).await;
+                    failed += 1;
+                }
+                Err(Problem::Refused(refusal)) if refusal.may_pass() => {
+                    self.refuse(node, refusal);
+                    tokio::time::sleep(POLL).await;
+                }
                 // Either of the two will be put again, and the watch will tell.
                 Err(Problem::Refused(refusal)) => return self.refuse(node, refusal),
                 // Gone again; the watch will tell.
@@ -272,30 +271,33 @@ impl Feed {
         connection: &Connection,
     ) -> Result<Copy, Problem> {
         let source = self.to_string();
-        let signature = match node.gatekeeper.wants_signed_sources() {
-            false => None,
-            true => {
+        let signature = match node.gatekeeper.sources() {
+            None => None,
+            Some(sources) => {
                 let found = get_object(connection, bucket, &beside(key), SIGNATURE_LIMIT).await;
                 let text = match found {
                     Err(NatsError::NoObject { .. }) => None,
                     found => Some(found?),
                 };
-                Some(self.believe(text.as_deref(), self.cache.copy(&source).as_ref(), node)?)
+                let before = self.cache.copy(&source);
+                Some(self.believe(&sources, text.as_deref(), before.as_ref())?)
             }
         };
         let content = get_object(connection, bucket, key, SIZE_LIMIT).await?;
         fits(signature.as_ref(), &Digest::of(&content))?;
-        keep(&self.cache, source, content, signature).await
+        let copy = keep(&self.cache, source, content, signature).await?;
+        self.accept(&copy, node)?;
+        Ok(copy)
     }
 
     /// Asks a server for a bundle that is newer than the copy. Returns whether there was one.
     fn fetch_http(&self, url: &str, node: &Node) -> Result<bool, Problem> {
         let before = self.cache.copy(url);
-        let signature = match node.gatekeeper.wants_signed_sources() {
-            false => None,
-            true => {
+        let signature = match node.gatekeeper.sources() {
+            None => None,
+            Some(sources) => {
                 let text = get_signature(url)?;
-                Some(self.believe(text.as_deref(), before.as_ref(), node)?)
+                Some(self.believe(&sources, text.as_deref(), before.as_ref())?)
             }
         };
         let download = self.cache.download()?;
@@ -321,6 +323,7 @@ impl Feed {
                 fits(signature.as_ref(), &received.digest)?;
                 let (digest, validators) = (&received.digest, received.validators);
                 let copy = self.cache.keep(url, &file, digest, validators, signature)?;
+                self.accept(&copy, node)?;
                 Ok(before.is_none_or(|before| {
                     before.digest != copy.digest || before.signature != copy.signature
                 }))
@@ -329,26 +332,15 @@ impl Feed {
         }
     }
 
-    /// Returns the signature that a text is, if it stands for this source and is not older than
-    /// the one before.
+    /// Returns the signature that a text is, if it stands for this source.
     fn believe(
         &self,
+        sources: &Sources<'_>,
         text: Option<&[u8]>,
         before: Option<&Copy>,
-        node: &Node,
     ) -> Result<BundleSignature, Unvouched> {
-        let source_name = self.to_string();
-        let Some(text) = text else {
-            return Err(Unvouched::Unsigned { source_name });
-        };
-        let signature: BundleSignature =
-            serde_json::from_slice(text).map_err(|_| Unvouched::Unreadable)?;
-        node.gatekeeper.vouch(&signature, &source_name)?;
-        let accepted = before.and_then(|copy| copy.signature.as_ref());
-        match accepted {
-            Some(accepted) if signature.signed < accepted.signed => Err(Unvouched::Older),
-            _ => Ok(signature),
-        }
+        let before = before.and_then(|copy| copy.signature.as_ref());
+        sources.believe(text, &self.to_string(), Holds::Bundle, before)
     }
 
     fn has_copy(&self) -> bool {
@@ -426,16 +418,8 @@ impl From<NatsError> for Problem {
     }
 }
 
-/// Checks that a bundle is the one that was signed, where one was.
-fn fits(signature: Option<&BundleSignature>, digest: &Digest) -> Result<(), Unvouched> {
-    match signature {
-        Some(signature) if signature.digest != digest.to_string() => Err(Unvouched::Digest),
-        _ => Ok(()),
-    }
-}
-
-/// Asks a server for the signature of a bundle; nothing if there is none.
-fn get_signature(url: &str) -> Result<Option<Vec<u8>>, HttpError> {
+/// Asks a server for the signature of what it has at a URL; nothing if there is none.
+pub(super) fn get_signature(url: &str) -> Result<Option<Vec<u8>>, HttpError> {
     let url = beside(url);
     let request = Request::new(&url, TIME_LIMIT, SIGNATURE_LIMIT);
     let mut text = Vec::new();

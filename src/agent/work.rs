@@ -5,13 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::data::{DataKeeper, Resolved};
+use super::data::{DataKeeper, DataProblem, Resolved};
 use super::desk::Permit;
 use super::lookups::{Lookups, Notes};
 use super::node::Node;
 use super::slots::claim_of;
 use super::sources::{self, Fetched};
-use super::trust::Asker;
+use super::trust::{Asker, Gatekeeper, audit};
 use crate::engine::{
     Checked, Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, Standing,
     directory_of, look, status_line, to_look_at,
@@ -85,7 +85,8 @@ impl What {
 }
 
 /// How fresh external data has to be.
-type Resolve = fn(&DataKeeper, &Facts, &Bus, &dyn Clock) -> Result<Resolved, String>;
+type Resolve =
+    fn(&DataKeeper, &Facts, &Bus, &dyn Clock, &Gatekeeper) -> Result<Resolved, DataProblem>;
 
 /// How far a manifest came.
 struct Applied {
@@ -308,20 +309,32 @@ impl Node {
     /// Returns the external data of a run or of one resource, or why there is none.
     fn external_data(&self, env: &Env, resolve: Resolve) -> Result<Value, String> {
         let began = self.clock.monotonic();
-        let resolved = resolve(&self.data, &env.facts, &self.bus, &*self.clock);
-        let is_fresh = matches!(&resolved, Ok(Resolved { stale: None, .. }));
+        let clock = &*self.clock;
+        let resolved = resolve(&self.data, &env.facts, &self.bus, clock, &self.gatekeeper);
+        let problem = match &resolved {
+            Ok(resolved) => resolved.stale.as_ref(),
+            Err(problem) => Some(problem),
+        };
         if let Some(source) = self.data.source() {
             let took = self.clock.monotonic().saturating_sub(began);
             self.metrics.data_resolved(took);
-            if !is_fresh {
+            if problem.is_some() {
                 self.metrics.data_failed(&source.to_string());
             }
+            if let Some(refusal) = self.data.new_refusal(problem) {
+                let request = audit::Request {
+                    about: &source.place(),
+                    ..audit::Request::default()
+                };
+                let reason = refusal.to_string();
+                self.audit.denied(self, Verb::Apply, &request, &reason);
+            }
         }
-        let resolved = resolved?;
-        if let Some(reason) = resolved.stale {
+        let resolved = resolved.map_err(|problem| problem.to_string())?;
+        if let Some(problem) = resolved.stale {
             let text = "Using the last good external data";
-            self.log
-                .line(&Line::new(Level::Warn, text).with("error", reason));
+            let line = Line::new(Level::Warn, text).with("error", problem.to_string());
+            self.log.line(&line);
         }
         Ok(resolved.data)
     }

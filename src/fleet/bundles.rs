@@ -2,6 +2,10 @@
 //!
 //! The same content is stored once. The newest of a name is what the name alone means; a digest
 //! may be cut short as long as it is clear. What a bundle holds is made by [`super::bundle`].
+//!
+//! Agents that name a bundle in their own file want a signature beside it, where they have signers;
+//! those that are assigned one don't. So a bundle may be stored with a signature, and once more in
+//! a place whose name stays the same.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,11 +17,14 @@ use flate2::read::GzDecoder;
 
 use super::bundle::Packed;
 use super::rollouts::{RolloutError, Rollouts};
+use crate::model::json;
 use crate::model::node::{Assignment, BadName, BundleRef, Token};
 use crate::model::rollout::Rollout;
+use crate::model::signature::beside;
 use crate::model::text::quote;
 use crate::nats::object::{Info, Store};
 use crate::nats::streams::{DESIRED, MANIFESTS};
+use crate::nats::trust::{KeyError, Signer};
 use crate::nats::{Connection, NatsError};
 use crate::system::Digest;
 use crate::system::unpack::Limits;
@@ -44,6 +51,11 @@ pub enum BundlesError {
     Damaged(String),
     #[error("bundle {bundle} can't be read: {cause}")]
     Unreadable { bundle: String, cause: io::Error },
+    #[error("{source_name} can't be signed: {cause}")]
+    Unsigned {
+        source_name: String,
+        cause: KeyError,
+    },
     #[error(transparent)]
     Rollout(#[from] RolloutError),
     #[error(transparent)]
@@ -159,6 +171,40 @@ impl Bundles {
         Ok((bundle, true))
     }
 
+    /// Stores who stands for a bundle beside its place, which need not hold it yet. Returns the
+    /// source that agents name.
+    pub async fn sign(
+        &self,
+        name: &Token,
+        packed: &Packed,
+        signer: &Signer,
+        now: DateTime<Utc>,
+    ) -> Result<String, BundlesError> {
+        let bundle = BundleRef {
+            name: name.clone(),
+            digest: packed.digest.clone(),
+        };
+        sign(&self.store, &bundle.object(), packed, signer, now).await
+    }
+
+    /// Stores a bundle as an object of another bucket, in place of any of that name, with who
+    /// stands for it if somebody does.
+    pub async fn place(
+        &self,
+        bucket: &Token,
+        key: &str,
+        packed: &Packed,
+        signer: Option<&Signer>,
+        now: DateTime<Utc>,
+    ) -> Result<(), BundlesError> {
+        let store = self.connection.objects(bucket.as_str()).await?;
+        if let Some(signer) = signer {
+            sign(&store, key, packed, signer, now).await?;
+        }
+        store.put(key, &packed.bytes).await?;
+        Ok(())
+    }
+
     /// Returns all bundles: by name, the newest of each first.
     pub async fn list(&self) -> Result<Vec<Version>, BundlesError> {
         let objects = self.store.list().await?;
@@ -211,10 +257,33 @@ impl Bundles {
         Ok(users)
     }
 
-    /// Removes a bundle. Nodes that have a copy keep it.
+    /// Removes a bundle and who stood for it. Nodes that have a copy keep it.
     pub async fn remove(&self, bundle: &BundleRef) -> Result<(), BundlesError> {
-        Ok(self.store.delete(&bundle.object()).await?)
+        self.store.delete(&bundle.object()).await?;
+        Ok(self.store.delete(&beside(&bundle.object())).await?)
     }
+}
+
+/// Stores a signature beside the place of a bundle, and returns that place as a source. The
+/// signature goes before the bundle, so that nobody meets a new bundle without one.
+async fn sign(
+    store: &Store,
+    key: &str,
+    packed: &Packed,
+    signer: &Signer,
+    now: DateTime<Utc>,
+) -> Result<String, BundlesError> {
+    let source = format!("obj://{}/{key}", store.bucket());
+    let unsigned = |cause| BundlesError::Unsigned {
+        source_name: source.clone(),
+        cause,
+    };
+    let signature = signer
+        .sign_bundle(&source, &Digest::of(&packed.bytes), now)
+        .map_err(unsigned)?;
+    let text = json::pretty(&signature).map_err(|_| unsigned(KeyError::Unwritable))?;
+    store.put(&beside(key), text.as_bytes()).await?;
+    Ok(source)
 }
 
 /// Who needs a bundle.

@@ -110,6 +110,14 @@ fn decode(part: &str, url: &str) -> Result<String, HieraError> {
 }
 
 impl Source {
+    /// Returns the source as a file of configuration names it, without credentials.
+    pub fn place(&self) -> String {
+        match self {
+            Self::Kv { bucket, key } => format!("kv://{bucket}/{key}"),
+            Self::File(_) | Self::Http(_) => self.to_string(),
+        }
+    }
+
     /// Refuses any HTTP status but 200. `status` is the status line's own text.
     pub fn check_status(&self, code: u16, status: &str) -> Result<(), HieraError> {
         match code {
@@ -219,6 +227,17 @@ mod tests {
             "bucket name is required for kv hiera data source"
         );
         assert_eq!(error("kv://B/"), "key is required for kv hiera data source");
+    }
+
+    #[test]
+    fn a_place_is_what_a_file_names_without_credentials() {
+        for (text, place) in [
+            ("KV://B/a%20b", "kv://B/a b"),
+            ("https://u:pw@h/x?y", "https://REDACTED@h/x?y"),
+            ("file:///srv/x", "/srv/x"),
+        ] {
+            assert_eq!(source(text).place(), place);
+        }
     }
 
     #[test]

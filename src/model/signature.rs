@@ -1,10 +1,10 @@
-//! The signature of a bundle: a small document beside it, by which a node that knows signers tells
-//! whose it is. How it is made and checked is `nats::trust`; whom a node believes is `agent::trust`.
+//! The signature of a source, a bundle or data: a small document beside it, by which a node that
+//! knows signers tells whose it is. How it is made and checked is `nats::trust`; whom a node believes is `agent::trust`.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::text::timestamp;
+use super::text::{timestamp, url_scheme};
 
 /// What such a document calls itself.
 pub const BUNDLE_SIGNATURE: &str = "io.choria.ccm.v1.bundle.signature";
@@ -12,15 +12,16 @@ pub const BUNDLE_SIGNATURE: &str = "io.choria.ccm.v1.bundle.signature";
 /// What the place of a signature adds to that of its bundle.
 pub const SUFFIX: &str = ".sig";
 
-/// Who stands for the bundle of a source.
+/// Who stands for the bundle, or the data, of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleSignature {
     pub protocol: String,
-    /// Where the bundle is meant to be found, as an agent's file names it, without credentials.
+    /// Where it is meant to be found, as an agent's file names it, without credentials. That tells
+    /// a bundle from data, too: no agent looks for both in one place.
     pub source: String,
-    /// The SHA-256 of the bundle.
+    /// The SHA-256 of the bundle or the document.
     pub digest: String,
-    /// When it was signed: a node takes none that is older than the one it has.
+    /// When it was signed: a node takes none that is older than one it has accepted.
     #[serde(with = "timestamp")]
     pub signed: DateTime<Utc>,
     /// A public key in the form NATS people know.
@@ -39,14 +40,19 @@ impl BundleSignature {
     }
 }
 
-/// Returns where the signature of a bundle at this place is. What follows a `?` stays behind it.
+/// Returns where the signature of what is at this place is. What follows the `?` of a URL stays
+/// behind it; names of objects and keys have no such part.
 pub fn beside(place: &str) -> String {
-    match place.find(['?', '#']) {
-        Some(at) if place.contains("://") => {
+    let is_url = url_scheme(place).is_some_and(|(scheme, rest)| {
+        let is_http = ["http", "https"].map(|known| scheme.eq_ignore_ascii_case(known));
+        is_http.contains(&true) && rest.starts_with("//")
+    });
+    match place.find(['?', '#']).filter(|_| is_url) {
+        Some(at) => {
             let (path, rest) = place.split_at(at);
             format!("{path}{SUFFIX}{rest}")
         }
-        _ => format!("{place}{SUFFIX}"),
+        None => format!("{place}{SUFFIX}"),
     }
 }
 
@@ -59,6 +65,8 @@ mod tests {
         for (place, found) in [
             ("site.tgz", "site.tgz.sig"),
             ("odd?name", "odd?name.sig"),
+            ("obj://SITE/odd?name", "obj://SITE/odd?name.sig"),
+            ("kv://DATA/site", "kv://DATA/site.sig"),
             ("https://h/site.tgz", "https://h/site.tgz.sig"),
             ("https://h/site.tgz?v=1#x", "https://h/site.tgz.sig?v=1#x"),
         ] {

@@ -130,7 +130,7 @@ impl Signer {
         Ok(())
     }
 
-    /// Signs a bundle for the place where it will be found.
+    /// Signs a bundle, or a document of data, for the place where it will be found.
     pub fn sign_bundle(
         &self,
         source: &str,

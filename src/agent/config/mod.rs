@@ -16,9 +16,7 @@ mod tests;
 mod trust;
 
 use std::fmt;
-use std::io::Read as _;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,7 +33,7 @@ use crate::model::node::{NodeName, Token};
 use crate::model::secret::Secret;
 use crate::nats::registration::{self, Destination};
 use crate::system::digest::Digest;
-use crate::system::{Cause, FileError, files};
+use crate::system::{FileError, files};
 use keys::{Keys, wrong};
 
 /// The shortest time between two scheduled runs: upstream's.
@@ -63,16 +61,6 @@ pub enum ConfigError {
         file: Option<PathBuf>,
         problems: Vec<DocumentError>,
     },
-    #[error(
-        "{path} may be changed by others than root: run chmod go-w {path}",
-        path = .0.display()
-    )]
-    Writable(PathBuf),
-    #[error(
-        "{path} belongs to user {owner}, who could change it: run chown root {path}",
-        path = path.display()
-    )]
-    Foreign { path: PathBuf, owner: u32 },
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -175,7 +163,7 @@ impl Config {
 
     /// Reads a file that nobody but root, and whoever runs us, can change.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = read_guarded(path)?;
+        let text = files::read_guarded(path, MAX_FILE, files::Writers::RootsGroup)?;
         Self::parse(&text).map_err(|error| match error {
             ConfigError::Invalid { problems, .. } => ConfigError::Invalid {
                 file: Some(path.to_owned()),
@@ -375,7 +363,13 @@ impl Config {
             keys::flag,
         );
         let mut trust = None;
-        keys.section("trust", |keys| trust = Some(Trust::read(keys)));
+        let has_far_data = match &self.external_data_url {
+            Some(hiera::Source::Http(_) | hiera::Source::Kv { .. }) => true,
+            Some(hiera::Source::File(_)) | None => false,
+        };
+        keys.section("trust", |keys| {
+            trust = Some(Trust::read(keys, has_far_data));
+        });
         self.trust = trust;
         keys.section("choria", |keys| self.choria.read(keys));
     }
@@ -420,44 +414,4 @@ fn invalid(mut problems: Vec<DocumentError>) -> ConfigError {
         file: None,
         problems,
     }
-}
-
-/// Returns the text of a file, unless somebody else could have written it: whoever changes it
-/// commands the agent. What is looked at is what is read, also if the path changes meanwhile.
-fn read_guarded(path: &Path) -> Result<String, ConfigError> {
-    let failed = |action, cause| FileError::Os {
-        action,
-        path: path.to_owned(),
-        cause: Cause::from(cause),
-    };
-    let file = files::open(path)?;
-    let about = file.metadata().map_err(|err| failed("stat", err))?;
-    let ours = rustix::process::geteuid().as_raw();
-    guard(path, about.mode(), (about.uid(), about.gid()), ours)?;
-    let mut content = Vec::new();
-    file.take(MAX_FILE + 1)
-        .read_to_end(&mut content)
-        .map_err(|err| failed("read", err))?;
-    if u64::try_from(content.len()).unwrap_or(u64::MAX) > MAX_FILE {
-        return Err(ConfigError::File(FileError::TooLarge {
-            path: path.to_owned(),
-            limit: MAX_FILE,
-        }));
-    }
-    String::from_utf8(content).map_err(|_| FileError::NotText(path.to_owned()).into())
-}
-
-/// Refuses a file that somebody could change who is neither root nor the one who runs us.
-fn guard(path: &Path, mode: u32, owner: (u32, u32), ours: u32) -> Result<(), ConfigError> {
-    let (uid, gid) = owner;
-    if mode & 0o002 != 0 || (mode & 0o020 != 0 && gid != 0) {
-        return Err(ConfigError::Writable(path.to_owned()));
-    }
-    if uid != 0 && uid != ours {
-        return Err(ConfigError::Foreign {
-            path: path.to_owned(),
-            owner: uid,
-        });
-    }
-    Ok(())
 }

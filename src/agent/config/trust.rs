@@ -10,7 +10,7 @@ use crate::model::document::{DocumentError, Node};
 use crate::model::policy::Policy;
 use crate::nats::Verb;
 
-/// The words for whether bundles must be signed.
+/// The words for whether sources must be signed.
 const SOURCES: [(&str, bool); 2] = [("required", true), ("off", false)];
 
 /// What a request must bring along.
@@ -21,7 +21,7 @@ pub struct Trust {
     /// How far the signer's clock may be from ours.
     pub clock_skew: Duration,
     pub signers: Vec<Signer>,
-    /// Whether bundles that the agent's own file names must be signed, too.
+    /// Whether bundles and data that the agent's own file names must be signed, too.
     pub sources: bool,
 }
 
@@ -36,7 +36,8 @@ pub struct Signer {
 }
 
 impl Trust {
-    pub(super) fn read(keys: &mut Keys<'_>) -> Self {
+    /// Reads the section. `has_far_data` says that there will be data to sign.
+    pub(super) fn read(keys: &mut Keys<'_>, has_far_data: bool) -> Self {
         let mut trust = Self {
             required: true,
             clock_skew: Duration::from_secs(60),
@@ -66,6 +67,17 @@ impl Trust {
         });
         if trust.sources && !trust.required && trust.signers.is_empty() {
             keys.complain("nobody could sign a bundle: list signers, or set sources: off");
+        }
+        let is_bound = |signer: &Signer| signer.policy.is_some();
+        if has_far_data
+            && trust.sources
+            && !trust.signers.is_empty()
+            && trust.signers.iter().all(is_bound)
+        {
+            keys.complain(
+                "nobody could sign external_data_url, which takes a signer without a policy: list \
+                 one, or set sources: off",
+            );
         }
         if trust.required && trust.signers.is_empty() {
             keys.complain("nobody could sign a request: list signers, or set required: false");

@@ -4,10 +4,13 @@
 //! With signers in the agent's file a request must carry the signature of one of them, made for
 //! this very subject, not long ago, and never seen before. Then the signer's policy decides. Without
 //! signers everything counts that NATS lets through. What a signature covers is `nats::trust`, what
-//! was seen is `seen`, what is remembered of it is `audit`.
+//! was seen is `seen`, what is remembered of it is `audit`. Bundles and data from elsewhere are
+//! `vouch`.
 
 pub mod audit;
+mod newest;
 mod seen;
+mod vouch;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,11 +21,12 @@ use super::config;
 use crate::model::node::{Assignment, NodeName};
 use crate::model::policy::{Asked, Policy};
 use crate::model::resource::Resource;
-use crate::model::signature::BundleSignature;
 use crate::nats::trust::{Claim, Forged, KeyError, PublicKey};
 use crate::nats::{Headers, Verb};
 use crate::system::{Clock, FileError, files};
+use newest::Newest;
 use seen::Seen;
+pub use vouch::{Holds, SIGNATURE_LIMIT, Sources, Unvouched, fits};
 
 /// No file that holds a generation or the name of a boot is longer.
 const MAX_BYTES: u64 = 4096;
@@ -68,30 +72,6 @@ pub enum Unfit {
     Older { found: u64, accepted: u64 },
     #[error("could not remember the generation: {0}")]
     Memory(#[from] FileError),
-}
-
-/// Why a bundle that the agent's own file names is not applied.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unvouched {
-    #[error(
-        "bundle is not signed: put what `ccm fleet sign --file BUNDLE --source {source_name}` \
-         prints at {source_name}.sig, or set trust.sources: off"
-    )]
-    Unsigned { source_name: String },
-    #[error("signature of the bundle can't be read")]
-    Unreadable,
-    #[error("signer of the bundle is not trusted here")]
-    Unknown,
-    #[error("signature of the bundle is for another source: {0}")]
-    Elsewhere(String),
-    #[error("signature does not fit: sign the bundle again")]
-    Signature,
-    #[error("bundle is not the one that was signed: sign it again")]
-    Digest,
-    #[error("the policy of the bundle's signer allows no apply")]
-    Policy,
-    #[error("bundle was signed before the one that was accepted: sign it again to go back")]
-    Older,
 }
 
 /// One who asks and is believed.
@@ -149,6 +129,7 @@ struct Rules {
     signers: Vec<Trusted>,
     seen: Mutex<Seen>,
     generation: std::path::PathBuf,
+    newest: Newest,
 }
 
 /// Why there is no gatekeeper.
@@ -191,17 +172,11 @@ impl Gatekeeper {
         }
     }
 
-    /// Whether bundles that the agent's own file names must be signed.
-    pub fn wants_signed_sources(&self) -> bool {
-        self.rules.as_ref().is_some_and(|rules| rules.sources)
-    }
-
-    /// Returns who stands for the bundle of a source, before anything of the bundle is looked at.
-    pub fn vouch(&self, signature: &BundleSignature, source: &str) -> Result<Asker, Unvouched> {
-        match &self.rules {
-            None => Ok(Asker::default()),
-            Some(rules) => rules.vouch(signature, source),
-        }
+    /// Returns who decides about what the agent's own file names, where that must be signed.
+    pub fn sources(&self) -> Option<Sources<'_>> {
+        let rules = self.rules.as_ref().filter(|rules| rules.sources)?;
+        let clock = &*self.clock;
+        Some(Sources { rules, clock })
     }
 
     /// Returns who stands for an assignment, if it may be followed. From then on an older one may
@@ -247,6 +222,7 @@ impl Rules {
             signers,
             seen: Mutex::new(Seen::open(&directory.join("seen"), boot, now)?),
             generation: directory.join("generation"),
+            newest: Newest::new(directory.join("sources.json")),
         })
     }
 
@@ -313,24 +289,6 @@ impl Rules {
             let durability = files::Durability::Complete;
             files::write_private(&self.generation, text.as_bytes(), durability)?;
         }
-        Ok(asker)
-    }
-
-    fn vouch(&self, signature: &BundleSignature, source: &str) -> Result<Asker, Unvouched> {
-        let signer = self.find(&signature.signer).ok_or(Unvouched::Unknown)?;
-        let bytes = signature.signable().map_err(|_| Unvouched::Unreadable)?;
-        if !signer.key.signed(&bytes, &signature.signature) {
-            return Err(Unvouched::Signature);
-        }
-        if signature.source != source {
-            return Err(Unvouched::Elsewhere(signature.source.clone()));
-        }
-        let asked = Asked {
-            verb: Verb::Apply.as_str(),
-            ..Asked::default()
-        };
-        let asker = signer.asker.clone();
-        asker.may(&asked).map_err(|_| Unvouched::Policy)?;
         Ok(asker)
     }
 

@@ -5,9 +5,10 @@ use crate::agent::config::{Signer as Listed, Trust};
 use crate::model::document::parse;
 use crate::model::envelope::{REQUEST_ID, SIGNATURE, SIGNER};
 use crate::model::node::ASSIGNMENT;
+use crate::model::signature::BundleSignature;
 use crate::nats::Subject;
 use crate::nats::trust::Signer;
-use crate::system::SystemClock;
+use crate::system::{Digest, SystemClock};
 
 const SUBJECT: &str = "ccm.v1.default.all.ensure";
 
@@ -174,6 +175,77 @@ fn a_signer_that_may_not_apply_assigns_nothing() {
         unfit.unwrap_err().to_string(),
         "the policy of the assignment's signer allows no apply"
     );
+}
+
+const SOURCE: &str = "obj://SITE/site.tgz";
+
+/// Returns the text that a signer puts beside the source, so many seconds from now.
+fn beside_source(signer: &Signer, source: &str, seconds: i64) -> Vec<u8> {
+    let time = now() + TimeDelta::seconds(seconds);
+    let signature = signer.sign_bundle(source, &Digest::of(b"x"), time).unwrap();
+    serde_json::to_vec(&signature).unwrap()
+}
+
+fn believe(keeper: &Gatekeeper, text: &[u8], holds: Holds) -> Result<BundleSignature, String> {
+    let sources = keeper.sources().unwrap();
+    let believed = sources.believe(Some(text), SOURCE, holds, None);
+    believed.map_err(|refusal| refusal.to_string())
+}
+
+#[test]
+fn a_source_that_was_accepted_never_goes_back() {
+    let room = tempfile::tempdir().unwrap();
+    let signer = Signer::generate();
+    let trust = trust(&signer, None);
+    let [old, new] = [-20, -10].map(|when| beside_source(&signer, SOURCE, when));
+    let keeper = open(&trust, room.path());
+    let newer = believe(&keeper, &new, Holds::Bundle).unwrap();
+    // What is only looked at is not accepted yet: fetching it may fail.
+    believe(&keeper, &old, Holds::Bundle).unwrap();
+    let sources = keeper.sources().unwrap();
+    sources.accept(Some(&newer), SOURCE, Holds::Bundle).unwrap();
+    drop(keeper);
+    let keeper = open(&trust, room.path());
+    let error = believe(&keeper, &old, Holds::Bundle).unwrap_err();
+    assert!(error.contains("sign it again to go back"), "{error}");
+    let again = beside_source(&signer, SOURCE, 0);
+    believe(&keeper, &again, Holds::Bundle).unwrap();
+}
+
+#[test]
+fn a_copy_tells_what_was_accepted_when_the_state_is_lost() {
+    let room = tempfile::tempdir().unwrap();
+    let signer = Signer::generate();
+    let keeper = open(&trust(&signer, None), room.path());
+    let [old, new] = [-20, -10].map(|when| beside_source(&signer, SOURCE, when));
+    let copy: BundleSignature = serde_json::from_slice(&new).unwrap();
+    let sources = keeper.sources().unwrap();
+    let refused = sources.believe(Some(&old), SOURCE, Holds::Bundle, Some(&copy));
+    assert!(matches!(refused, Err(Unvouched::Older { .. })));
+}
+
+#[test]
+fn a_signature_from_the_future_makes_nothing_else_look_old() {
+    let room = tempfile::tempdir().unwrap();
+    let signer = Signer::generate();
+    let keeper = open(&trust(&signer, None), room.path());
+    let error = believe(&keeper, &beside_source(&signer, SOURCE, 90), Holds::Bundle);
+    assert!(error.unwrap_err().contains("signed in the future"));
+    believe(&keeper, &beside_source(&signer, SOURCE, 30), Holds::Bundle).unwrap();
+}
+
+#[test]
+fn a_signer_with_a_policy_stands_for_bundles_and_not_for_data() {
+    let room = tempfile::tempdir().unwrap();
+    let signer = Signer::generate();
+    let text = beside_source(&signer, SOURCE, 0);
+    let keeper = open(&trust(&signer, Some("{types: [file]}")), room.path());
+    believe(&keeper, &text, Holds::Bundle).unwrap();
+    let error = believe(&keeper, &text, Holds::Data).unwrap_err();
+    assert!(error.contains("its signer has a policy"), "{error}");
+    let keeper = open(&trust(&signer, Some("{verbs: [ping]}")), room.path());
+    let error = believe(&keeper, &text, Holds::Bundle).unwrap_err();
+    assert_eq!(error, "the policy of its signer allows no apply");
 }
 
 #[test]

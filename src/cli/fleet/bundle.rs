@@ -6,6 +6,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::Place;
+use crate::agent::config::ManifestSource;
 use crate::cli::environment::{FactArgs, environment};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -15,6 +16,7 @@ use crate::fleet::bundles::{Bundles, BundlesError, Users, Version, Wanted, shown
 use crate::model::json;
 use crate::model::node::Token;
 use crate::model::text::{count_of, go_time};
+use crate::system::{Clock as _, SystemClock};
 
 /// How many users of a bundle are named.
 const NAMED: usize = 5;
@@ -40,16 +42,21 @@ enum Command {
     Rm(RmArgs),
 }
 
-/// Checks, packs and stores a manifest; the same content is stored once
+/// Checks, packs and stores a manifest; the same content is stored once. With --sign-with its
+/// signature is stored, too, for agents whose own file names it
 #[derive(Debug, clap::Args)]
 struct PushArgs {
     /// A directory with a manifest.yaml, or a manifest that needs no other file
     #[arg(value_name = "DIR|MANIFEST")]
-    source: PathBuf,
+    manifest: PathBuf,
 
     /// What the bundle is called
     #[arg(long)]
     name: Token,
+
+    /// Stores it there as well, in place of what is there, for agents whose own file names that
+    #[arg(long, value_name = "obj://BUCKET/KEY")]
+    source: Option<ManifestSource>,
 
     /// The facts it is checked with: those of a node it is for
     #[command(flatten)]
@@ -107,33 +114,65 @@ fn failed(err: BundlesError) -> CliError {
 }
 
 fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliError> {
+    let object = match &args.source {
+        None => None,
+        Some(ManifestSource::Object { bucket, key }) => Some((bucket, key)),
+        Some(other) => {
+            let text = format!("{other} is no object store: expected obj://BUCKET/KEY");
+            return Err(CliError::usage(text));
+        }
+    };
+    let signer = place.signing.signer(&place.nats)?;
     let bus = place.nats.bus();
     let env = environment(Path::new("."), false, &args.facts, &place.nats, &bus)?;
-    let packed = pack(&args.source, &env).map_err(CliError::usage)?;
+    let packed = pack(&args.manifest, &env).map_err(CliError::usage)?;
     for warning in &packed.warnings {
         console.log(&Line::new(Level::Warn, warning));
     }
+    let mut signed_for = Vec::new();
     let (bundle, is_new) = runtime::block_on(async {
         let bundles = open(place).await?;
-        bundles.push(&args.name, &packed).await.map_err(failed)
+        let now = SystemClock.now();
+        if let Some(signer) = &signer {
+            let source = bundles.sign(&args.name, &packed, signer, now).await;
+            signed_for.push(source.map_err(failed)?);
+        }
+        let pushed = bundles.push(&args.name, &packed).await.map_err(failed)?;
+        if let Some((bucket, key)) = object {
+            let placed = bundles.place(bucket, key, &packed, signer.as_ref(), now);
+            // A bucket of somebody's own is not made by us.
+            placed.await.map_err(CliError::failed)?;
+        }
+        Ok::<_, CliError>(pushed)
     })?;
+    if signer.is_some() {
+        signed_for.extend(args.source.as_ref().map(ManifestSource::to_string));
+    }
     let document = json!({
         "name": bundle.name,
         "digest": bundle.digest,
         "size": packed.bytes.len(),
         "files": packed.files,
         "new": is_new,
+        "source": args.source.as_ref().map(ManifestSource::to_string),
+        "signed_for": signed_for,
     });
     let verb = match is_new {
         true => "stored",
         false => "unchanged, stored before",
     };
-    let text = format!(
+    let mut text = format!(
         "{} {verb} ({}, {} bytes)\n",
         shown(&bundle),
         count_of(packed.files.len(), "file"),
         packed.bytes.len()
     );
+    if let Some(source) = &args.source {
+        text.push_str(&format!("stored as {source}\n"));
+    }
+    for source in signed_for {
+        text.push_str(&format!("signed for {source}\n"));
+    }
     Ok((document, text))
 }
 

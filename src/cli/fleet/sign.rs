@@ -1,5 +1,5 @@
-//! `ccm fleet sign`: signs one request by hand, for tools that send it themselves, or a bundle for
-//! the place where agents will find it.
+//! `ccm fleet sign`: signs one request by hand, for tools that send it themselves, or a bundle or
+//! data for the place where agents will find it.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,12 @@ use super::Place;
 use crate::agent::config::ManifestSource;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
+use crate::hiera;
 use crate::model::envelope::{
     CALLER, DEADLINE, FILTER, NOOP, REQUEST_ID, SIGNATURE, SIGNER, TIMESTAMP,
 };
 use crate::model::json;
+use crate::model::text::url_scheme;
 use crate::nats::trust::Signer;
 use crate::nats::{Headers, Subject};
 use crate::system::{Clock as _, SystemClock, files};
@@ -20,7 +22,7 @@ use crate::system::{Clock as _, SystemClock, files};
 const MAX_BODY: u64 = 8 * 1024 * 1024;
 
 /// Prints the headers of a signed request, one per line, as `nats req -H` takes them; or, with
-/// --file, the signature of a bundle, to be put beside it as SOURCE.sig
+/// --file, the signature of a bundle or of data, to be put beside it as SOURCE.sig
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The subject that the request will be sent to
@@ -40,19 +42,19 @@ pub(in crate::cli) struct Args {
     #[arg(long, conflicts_with = "file")]
     shell: bool,
 
-    /// Signs this bundle in place of a request
-    #[arg(long, value_name = "BUNDLE", requires = "source")]
+    /// Signs this bundle, or document of data, in place of a request
+    #[arg(long, value_name = "FILE", requires = "source")]
     file: Option<PathBuf>,
 
-    /// Where agents will find the bundle: obj://BUCKET/KEY or a URL, as their file names it
+    /// Where agents will find it: obj://BUCKET/KEY, kv://BUCKET/KEY or a URL, as their file names it
     #[arg(long, value_name = "SOURCE", requires = "file")]
-    source: Option<ManifestSource>,
+    source: Option<String>,
 }
 
 pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
     let signer = place.signing.required(&place.nats)?;
     if let (Some(file), Some(source)) = (&args.file, &args.source) {
-        return sign_bundle(&signer, file, source, console);
+        return sign_source(&signer, file, source, console);
     }
     let subject = args.subject.as_deref().unwrap_or_default();
     let subject: Subject = subject.parse().map_err(CliError::usage)?;
@@ -88,26 +90,36 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
     Ok(Verdict::default())
 }
 
-fn sign_bundle(
+fn sign_source(
     signer: &Signer,
     file: &Path,
-    source: &ManifestSource,
+    source: &str,
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
-    if let ManifestSource::Path(path) = source {
-        let text = format!(
-            "{} is a path: nodes check no signature there",
-            path.display()
-        );
-        return Err(CliError::usage(text));
-    }
+    let place = place(source)?;
     let digest = files::sha256(file).map_err(CliError::usage)?;
     let signature = signer
-        .sign_bundle(&source.to_string(), &digest, SystemClock.now())
+        .sign_bundle(&place, &digest, SystemClock.now())
         .map_err(CliError::failed)?;
     let text = json::pretty(&signature).map_err(CliError::failed)?;
     console.print(&format!("{text}\n"));
     Ok(Verdict::default())
+}
+
+/// Returns a source as agents compare it.
+fn place(source: &str) -> Result<String, CliError> {
+    let is_data = url_scheme(source).is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("kv"));
+    if is_data {
+        let source: hiera::Source = source.parse().map_err(CliError::usage)?;
+        return Ok(source.place());
+    }
+    match source.parse().map_err(CliError::usage)? {
+        ManifestSource::Path(path) => Err(CliError::usage(format!(
+            "{} is a path: nodes check no signature there",
+            path.display()
+        ))),
+        source => Ok(source.to_string()),
+    }
 }
 
 fn standard_input() -> Result<Vec<u8>, CliError> {

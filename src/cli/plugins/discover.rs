@@ -5,14 +5,12 @@
 //! one who runs us. Links to directories are not followed.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::definition::Definition;
 use crate::model::document::DocumentError;
-use crate::system::files::{self, FileKind};
-use crate::system::{Cause, FileError};
+use crate::system::FileError;
+use crate::system::files::{self, FileKind, Writers};
 
 /// How the name of a plugin file ends.
 const ENDING: &str = "-plugin.yaml";
@@ -27,10 +25,6 @@ const MAX_ENTRIES: usize = 10_000;
 /// Why a plugin, or a directory of them, is of no use.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PluginError {
-    #[error("{} may be changed by others: run chmod go-w on it", .0.display())]
-    Writable(PathBuf),
-    #[error("{} belongs to user {owner}, who could change it", path.display())]
-    Foreign { path: PathBuf, owner: u32 },
     #[error("{} holds more than {MAX_ENTRIES} files", .0.display())]
     TooMany(PathBuf),
     #[error("{}: {problem}", path.display())]
@@ -86,7 +80,7 @@ fn search(
     if about.kind != FileKind::Directory || depth > MAX_DEPTH {
         return Ok(());
     }
-    guard(directory, about.mode, about.uid)?;
+    files::guard(directory, &about, Writers::Nobody)?;
     for entry in files::list(directory)? {
         *left = left
             .checked_sub(1)
@@ -101,9 +95,9 @@ fn search(
     Ok(())
 }
 
-/// Reads a plugin. What is looked at is what is read, also if the path changes meanwhile.
+/// Reads a plugin.
 fn load(path: &Path) -> Result<Definition, PluginError> {
-    let text = read_guarded(path)?;
+    let text = read(path)?;
     Definition::parse(&text).map_err(|problem| PluginError::Broken {
         path: path.to_owned(),
         problem,
@@ -111,40 +105,8 @@ fn load(path: &Path) -> Result<Definition, PluginError> {
 }
 
 /// Returns the text of a file that nobody else could have written.
-pub(super) fn read_guarded(path: &Path) -> Result<String, PluginError> {
-    let failed = |action, cause| FileError::Os {
-        action,
-        path: path.to_owned(),
-        cause: Cause::from(cause),
-    };
-    let file = files::open(path)?;
-    let about = file.metadata().map_err(|err| failed("stat", err))?;
-    guard(path, about.mode(), about.uid())?;
-    let mut content = Vec::new();
-    file.take(MAX_FILE + 1)
-        .read_to_end(&mut content)
-        .map_err(|err| failed("read", err))?;
-    if u64::try_from(content.len()).unwrap_or(u64::MAX) > MAX_FILE {
-        return Err(PluginError::File(FileError::TooLarge {
-            path: path.to_owned(),
-            limit: MAX_FILE,
-        }));
-    }
-    String::from_utf8(content).map_err(|_| FileError::NotText(path.to_owned()).into())
-}
-
-/// Refuses what somebody could change who is neither root nor the one who runs us.
-fn guard(path: &Path, mode: u32, owner: u32) -> Result<(), PluginError> {
-    if mode & 0o022 != 0 {
-        return Err(PluginError::Writable(path.to_owned()));
-    }
-    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-        return Err(PluginError::Foreign {
-            path: path.to_owned(),
-            owner,
-        });
-    }
-    Ok(())
+pub(super) fn read(path: &Path) -> Result<String, FileError> {
+    files::read_guarded(path, MAX_FILE, Writers::Nobody)
 }
 
 #[cfg(test)]
@@ -246,17 +208,19 @@ mod tests {
         let (plugins, problems) = places.find();
         assert!(plugins.is_empty());
         assert!(
-            matches!(problems[..], [PluginError::Writable(_)]),
+            matches!(problems[..], [PluginError::File(FileError::Writable(_))]),
             "{problems:?}"
         );
     }
 
     #[test]
     fn a_file_of_somebody_else_is_refused() {
-        let stranger = rustix::process::geteuid().as_raw() + 1;
-        let error = guard(Path::new("/x"), 0o644, stranger).unwrap_err();
-        assert!(matches!(error, PluginError::Foreign { .. }));
-        assert!(guard(Path::new("/x"), 0o644, 0).is_ok());
+        let places = Places::new();
+        let path = places.write("etc/a-plugin.yaml", "x");
+        std::os::unix::fs::chown(path, Some(1234), None).unwrap();
+        let (plugins, _) = places.find();
+        let error = plugins[0].definition.as_ref().unwrap_err().to_string();
+        assert!(error.contains("belongs to user 1234"), "{error}");
     }
 
     #[test]

@@ -242,7 +242,7 @@ fn config(variables: &BTreeMap<String, String>) -> Result<Value, CliError> {
 }
 
 fn read_config(path: &Path) -> Result<Value, CliError> {
-    let text = discover::read_guarded(path).map_err(CliError::failed)?;
+    let text = discover::read(path).map_err(CliError::failed)?;
     let node = document::parse(&text)
         .map_err(|err| CliError::failed(format!("{}: {err}", path.display())))?;
     Ok(node.to_value())

@@ -15,7 +15,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::super::{Digest, Digester};
-use super::{FileError, failed, way};
+use super::{FileError, failed};
 
 /// Read at once: big enough to make the calls cheap, small enough for any stack.
 const CHUNK: usize = 64 * 1024;
@@ -122,26 +122,9 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
     open_regular(path)?.content(path, limit)
 }
 
-/// Returns the text of a secret of ours, of at most `limit` bytes. Refuses a file that others may
-/// read or write. What is looked at is what is read, also if the path changes meanwhile.
-pub fn read_secret(path: &Path, limit: u64) -> Result<String, FileError> {
-    let opened = open_regular(path)?;
-    if opened.stat.st_mode & 0o077 != 0 {
-        return Err(FileError::Readable(path.to_owned()));
-    }
-    if !way::is_ours(opened.stat.st_uid) {
-        return Err(FileError::Foreign {
-            path: path.to_owned(),
-            owner: opened.stat.st_uid,
-        });
-    }
-    let content = opened.content(path, limit)?;
-    String::from_utf8(content).map_err(|_| FileError::NotText(path.to_owned()))
-}
-
 /// Returns the text of a regular file of at most `limit` bytes. Links are followed.
 pub fn read_to_string(path: &Path, limit: u64) -> Result<String, FileError> {
-    String::from_utf8(read(path, limit)?).map_err(|_| FileError::NotText(path.to_owned()))
+    open_regular(path)?.text(path, limit)
 }
 
 fn look(path: &Path, follow: bool) -> Result<Option<Stat>, FileError> {
@@ -160,7 +143,7 @@ fn look(path: &Path, follow: bool) -> Result<Option<Stat>, FileError> {
 /// A regular file, open for reading.
 pub(super) struct Opened {
     pub(super) file: File,
-    stat: Stat,
+    pub(super) stat: Stat,
 }
 
 impl Opened {
@@ -181,6 +164,12 @@ impl Opened {
             });
         }
         Ok(content)
+    }
+
+    /// Returns the content, of at most `limit` bytes, as text.
+    pub(super) fn text(self, path: &Path, limit: u64) -> Result<String, FileError> {
+        let content = self.content(path, limit)?;
+        String::from_utf8(content).map_err(|_| FileError::NotText(path.to_owned()))
     }
 
     fn hash(&mut self, path: &Path) -> Result<Digest, FileError> {

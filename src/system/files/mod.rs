@@ -7,9 +7,9 @@
 //! handle; the last part of a path is never followed. Looking follows links as the author wrote them.
 //!
 //! Read next: `way` finds directories, `store` writes, `look` reads, `tree` writes much below one
-//! directory, `directory`, `private` and `remove` do what they are called, `glob` finds files by
-//! pattern, `note` keeps a few bytes with a file. `in_place` and `append` are the exceptions to the
-//! first rule, for queues and logs of our own.
+//! directory, `directory`, `private` and `remove` do what they are called, `guard` reads what is
+//! believed, `glob` finds files by pattern, `note` keeps a few bytes with a file. `in_place` and
+//! `append` are the exceptions to the first rule, for queues and logs of our own.
 //! Nothing here knows what `ensure` or `force` mean; only some words of its errors do, because
 //! they are promised to users.
 
@@ -27,6 +27,7 @@ use way::Lost;
 mod append;
 mod directory;
 mod glob;
+mod guard;
 mod in_place;
 mod look;
 mod note;
@@ -41,10 +42,10 @@ mod way;
 pub use append::append;
 pub use directory::{check_private_dir, create_directory, create_private_dir};
 pub use glob::{BadPattern, Glob, GlobError, expand};
+pub use guard::{Writers, guard, read_guarded, read_secret};
 pub use in_place::{InPlace, sync_directory};
 pub use look::{
-    FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_secret, read_to_string,
-    sha256,
+    FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_to_string, sha256,
 };
 pub use note::{Note, note, set_note};
 pub use private::PrivateDir;
@@ -73,10 +74,17 @@ pub enum FileError {
     ThroughLink(PathBuf),
     #[error(
         "refusing to follow the symlink {}: someone else could have put it there, and what it \
-         leads to is not theirs",
+         leads to is not theirs; name what it leads to instead",
         .0.display()
     )]
     Astray(PathBuf),
+    #[error(
+        "refusing to follow the symlink {}: others may write to {directory} and could have put it \
+         there; name what it leads to instead, or look at it and run chmod +t {directory}",
+        .0.display(),
+        directory = parent_of(.0).display()
+    )]
+    Movable(PathBuf),
     #[error(
         "{} has other names and another owner than its directory; refusing to set attributes that \
          they would share",
@@ -99,6 +107,13 @@ pub enum FileError {
     NotPrivate(PathBuf),
     #[error("{} is not private: it belongs to user {owner}", path.display())]
     Foreign { path: PathBuf, owner: u32 },
+    #[error("{path} may be changed by others: run chmod go-w {path}", path = .0.display())]
+    Writable(PathBuf),
+    #[error(
+        "{path} belongs to user {owner}, who could change it: run chown root {path}",
+        path = path.display()
+    )]
+    NotOurs { path: PathBuf, owner: u32 },
     #[error("{path} may be read by others: run chmod 600 {path}", path = .0.display())]
     Readable(PathBuf),
 }

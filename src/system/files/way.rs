@@ -34,6 +34,8 @@ pub(super) enum Lost {
     Os(Errno),
     /// This link could have been put there by someone, and leads to what is not his.
     Astray(PathBuf),
+    /// One of several could have put this link there.
+    Movable(PathBuf),
 }
 
 impl From<Errno> for Lost {
@@ -48,6 +50,7 @@ impl Lost {
         match self {
             Self::Os(errno) => failed(action, path)(errno),
             Self::Astray(link) => FileError::Astray(link),
+            Self::Movable(link) => FileError::Movable(link),
         }
     }
 }
@@ -157,19 +160,20 @@ impl Walk {
             // Nothing is ever made for the sake of a link.
             self.go(here, name, &text, None)?
         };
-        let may_follow = match author {
-            Author::Ours => true,
-            Author::Someone(uid) => rustix::fs::fstat(&target)?.st_uid == uid,
-            Author::Anyone => false,
-        };
-        match may_follow {
-            true => Ok(target),
-            false => Err(Lost::Astray(shown.to_owned())),
+        match author {
+            Author::Ours => Ok(target),
+            Author::Someone(uid) if rustix::fs::fstat(&target)?.st_uid == uid => Ok(target),
+            Author::Someone(_) => Err(Lost::Astray(shown.to_owned())),
+            Author::Anyone => Err(Lost::Movable(shown.to_owned())),
         }
     }
 }
 
 /// Returns who could have put a link where it is.
+///
+/// That root made a link does not say that root put it here. Where others may move what is not
+/// theirs, one of them could have given one of root's links the name of another, or a second name.
+/// A sticky directory forbids that; whether a group has members that matter can't be told.
 fn author(directory: &Stat, link: &Stat) -> Author {
     if !is_ours(link.st_uid) {
         Author::Someone(link.st_uid)

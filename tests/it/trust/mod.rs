@@ -1,10 +1,12 @@
 //! Nobody gets in who does not belong, and hostile input changes nothing.
 
 mod assigned;
+mod data;
 mod forged;
 mod hostile;
 mod permissions;
 mod policy;
+mod pushed;
 mod sign_with;
 mod sources;
 

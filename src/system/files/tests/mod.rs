@@ -11,6 +11,7 @@ use super::*;
 
 mod attributes;
 mod directory;
+mod guard;
 mod look;
 mod remove;
 mod store;

@@ -19,7 +19,7 @@ fn is_refused(path: &Path) -> bool {
     let stored = store_text(path, "x", &Attributes::default());
     match stored {
         Ok(()) => false,
-        Err(FileError::Astray(_)) => true,
+        Err(FileError::Astray(_) | FileError::Movable(_)) => true,
         Err(error) => panic!("{error}"),
     }
 }
@@ -70,6 +70,26 @@ fn that_a_stranger_could_have_moved_are_as_good_as_his() {
         set_mode(&yard, mode);
         assert_eq!(is_refused(&file), refused, "{owner} {mode:o}");
     }
+}
+
+#[test]
+fn of_root_may_have_been_given_another_name_where_others_may_write() {
+    let room = Room::new();
+    room.directory("guard");
+    room.directory("harmless");
+    let yard = room.directory("yard");
+    room.link("yard/log", "../harmless");
+    room.link("yard/etc", "../guard");
+    set_mode(&yard, 0o775);
+    // What a member of the group can do: the link is still root's own.
+    rustix::fs::rename(room.at("yard/etc"), room.at("yard/log")).unwrap();
+    let error = store_text(&room.at("yard/log/file"), "x", &EVERYTHING).unwrap_err();
+    assert!(matches!(error, FileError::Movable(_)), "{error}");
+    let remedy = format!("run chmod +t {}", yard.display());
+    assert!(error.to_string().ends_with(&remedy), "{error}");
+    assert!(!room.at("guard/file").exists());
+    set_mode(&yard, 0o1775);
+    assert!(!is_refused(&room.at("yard/log/file")));
 }
 
 #[test]
