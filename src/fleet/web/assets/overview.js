@@ -1,6 +1,6 @@
 // The fleet at a glance: how many are what, every node as a square, what wants a look, the last hour.
 
-import { badge, brief, card, clock, count, filler, framed, h, nodeLink, svg } from "./dom.js";
+import { badge, brief, card, clock, count, filler, framed, h, nodeLink, put, svg } from "./dom.js";
 import { refreshSummary, store, STATES, subscribe } from "./store.js";
 import { grid } from "./grid.js";
 import { newest, rolloutCard } from "./rollouts.js";
@@ -32,10 +32,10 @@ export function overview(main) {
   }));
 
   function drawCounts() {
-    size.textContent = `${count(store.nodes.size, "node")} in ${store.summary.collective}`;
+    put(size, `${count(store.nodes.size, "node")} in ${store.summary.collective}`);
     for (const [state, number] of numbers) {
       const value = store.states[state] ?? 0;
-      number.textContent = value.toLocaleString("en");
+      put(number, value.toLocaleString("en"));
       number.parentElement.classList.toggle("none", value === 0);
     }
   }
