@@ -128,8 +128,13 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
         true => "stored",
         false => "unchanged, stored before",
     };
+    let noun = if packed.files.len() == 1 {
+        "file"
+    } else {
+        "files"
+    };
     let text = format!(
-        "{} {verb} ({} files, {} bytes)\n",
+        "{} {verb} ({} {noun}, {} bytes)\n",
         shown(&bundle),
         packed.files.len(),
         packed.bytes.len()

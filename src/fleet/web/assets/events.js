@@ -1,11 +1,13 @@
 // Events as they happen, the newest first, with filters that live in the address. Only rows in sight exist,
 // and they are told anew rather than made anew: a busy fleet costs as much as a screen of text.
 //
+// Filters reach as far back as the server remembers, which is further than the page does.
+//
 // What somebody reads stays: while the list is scrolled, or a link in it is pointed at or has the focus,
 // new events wait and are counted.
 
-import { brief, clock, count, framed, h, nodeLink, plain, put, took } from "./dom.js";
-import { store, subscribe } from "./store.js";
+import { brief, clock, count, framed, h, nodeLink, plain, put, throttled, took } from "./dom.js";
+import { read, store, subscribe } from "./store.js";
 import { remember } from "./address.js";
 
 /** How many events that match are kept, and how many rows come at once when somebody scrolls. */
@@ -82,6 +84,10 @@ export function events(main, params) {
   let isScrolled = false;
   let pointed = null;
 
+  function filters() {
+    return [["q", search.value.trim()], ["type", type.value], ["outcome", result.value]];
+  }
+
   function isRead() {
     return isHeld || isScrolled || pointed !== null || list.contains(document.activeElement);
   }
@@ -93,9 +99,25 @@ export function events(main, params) {
       (!text || event.node.includes(text) || event.text.toLowerCase().includes(text));
     all = store.events.filter(matches);
     waiting = [];
+    if (text || kind || word) recall();
     nothing.textContent = text || kind || word ? "Nothing like that happened lately." : "Nothing happened yet.";
     place(0);
   }
+
+  /** Asks the server for what matches and is no longer known here. */
+  const recall = throttled(async () => {
+    const asked = matches;
+    const query = new URLSearchParams(filters().filter(([, value]) => value));
+    const found = await read(`/api/events?limit=${KEPT}&${query}`).catch(() => null);
+    if (!found || asked !== matches) return;
+    // What is newer than the last news comes with the next.
+    const latest = store.events[0]?.number ?? -1;
+    const known = [...found.events.filter((event) => event.number <= latest), ...waiting, ...all];
+    all = [...new Map(known.map((event) => [event.number, event])).values()]
+      .sort((one, other) => other.number - one.number).slice(0, KEPT);
+    waiting = [];
+    place(0);
+  }, 300);
 
   function draw() {
     if (isRead()) {
@@ -139,7 +161,7 @@ export function events(main, params) {
   const redraw = framed(draw);
 
   function keep() {
-    remember("events", [["q", search.value.trim()], ["type", type.value], ["outcome", result.value]]);
+    remember("events", filters());
     select();
   }
 
@@ -188,6 +210,7 @@ export function events(main, params) {
   });
   return () => {
     stop();
+    matches = null;
     removeEventListener("resize", resize);
     scrolled.disconnect();
     ended.disconnect();

@@ -70,10 +70,17 @@ export function overview(main) {
       : h("p.soft", {}, "No bundle was taken to this fleet yet. ", h("code", {}, "ccm fleet rollout start"), " begins one.")));
   }
 
+  /** The width of the time line, asked for before anything is drawn. */
+  let width = 0;
+
+  function measure() {
+    width = Math.max(280, line.clientWidth);
+  }
+
   function drawLine() {
     const minutes = store.summary.timeline;
     const most = Math.max(4, ...minutes.map((one) => one.changed + one.failed));
-    const [width, height, base, left] = [Math.max(280, line.clientWidth), 132, 108, 36];
+    const [height, base, left] = [132, 108, 36];
     const step = (width - left) / minutes.length;
     const bars = minutes.map((one, index) => {
       const x = left + index * step;
@@ -102,7 +109,9 @@ export function overview(main) {
     drawTrouble();
   });
   const rerolled = framed(drawRollouts);
+  const redrawn = framed(drawLine);
   const resize = new ResizeObserver(framed(() => {
+    measure();
     squares.drawAll();
     drawLine();
   }));
@@ -114,9 +123,10 @@ export function overview(main) {
       renew();
     }
     if (change.rollouts?.length) rerolled();
-    if (change.summary) drawLine();
+    if (change.summary) redrawn();
   });
   scheme.addEventListener("change", squares.drawAll);
+  measure();
   drawCounts();
   squares.drawAll();
   drawTrouble();
