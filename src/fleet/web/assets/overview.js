@@ -90,8 +90,9 @@ export function overview(main) {
         svg("title", {}, `${clock(one.start * 1000).slice(0, 5)} · ${one.changed} changed, ${one.failed} failed`),
         bar("changed", base - changed, changed), bar("failed", base - changed - failed - 1, failed));
     });
+    // The last label stays inside.
     const ticks = minutes.map((one, index) => one.start % 900 === 0 &&
-      svg("text", { x: left + (index + .5) * step, y: base + 18, "text-anchor": "middle" }, clock(one.start * 1000).slice(0, 5)));
+      svg("text", { x: Math.min(left + (index + .5) * step, width - 16), y: base + 18, "text-anchor": "middle" }, clock(one.start * 1000).slice(0, 5)));
     const sums = minutes.reduce((sum, one) => [sum[0] + one.changed, sum[1] + one.failed], [0, 0]);
     line.replaceChildren(svg("svg", {
       class: "line", viewBox: `0 0 ${width} ${height}`, role: "img",
