@@ -1,5 +1,5 @@
 //! The live page of a busy fleet in a real Chromium: how long its frames take on each view while
-//! simulated nodes make up 1,000 events a second, and what that costs the server in memory.
+//! simulated nodes make up 1,000 events a second, and what that costs the tab and the server in memory.
 //!
 //! `CCM_BENCH_NODES` (5,000), `CCM_BENCH_EVENTS` (1,000 a second) and `CCM_BENCH_SECONDS` (20 for
 //! each of three views) change it. Frames of an empty page in the same browser are the floor.
@@ -17,7 +17,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[expect(dead_code, reason = "tests use the rest of it")]
 #[path = "../tests/it/support/browser.rs"]
@@ -76,6 +76,7 @@ fn main() {
     let (page, line) = start(&mut ccm(&url, &["serve", "--listen", "127.0.0.1:0"]));
     let address = line.trim().trim_start_matches("serving ").to_owned();
     let mut browser = Browser::start();
+    browser.command("Performance.enable", json!({}));
     println!("{nodes} nodes and {events} events a second, all on this machine");
     println!("{:<24} frames   p50   p95   p99  worst  long tasks", "");
     browser.open("about:blank");
@@ -105,9 +106,10 @@ fn main() {
         }
         print(&mut browser, view, seconds);
         println!(
-            "server, after {:.0?}: {}",
+            "after {:.0?}: server {}, tab {}",
             began.elapsed(),
-            resident(page.0.id())
+            resident(page.0.id()),
+            tab(&mut browser)
         );
     }
     let heard = events_heard(&mut browser) - heard;
@@ -141,6 +143,22 @@ fn events_heard(browser: &mut Browser) -> f64 {
     counts
         .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
         .sum()
+}
+
+/// Returns what the tab holds that is not garbage.
+fn tab(browser: &mut Browser) -> String {
+    browser.command("HeapProfiler.collectGarbage", json!({}));
+    let metrics = browser.command("Performance.getMetrics", json!({}));
+    let value = |name: &str| {
+        let mut metrics = metrics["metrics"].as_array().unwrap().iter();
+        let found = metrics.find(|it| it["name"] == name).unwrap();
+        found["value"].as_f64().unwrap()
+    };
+    format!(
+        "{:.1} MiB of objects, {:.0} DOM nodes",
+        value("JSHeapUsedSize") / 1024.0 / 1024.0,
+        value("Nodes")
+    )
 }
 
 /// Records frames for a while and prints what they took, in milliseconds.

@@ -250,7 +250,9 @@ async fn events(
             is(&query.node, event.node.as_str())
                 && is(&query.type_name, &event.type_name)
                 && is(&query.outcome, &event.outcome)
-                && (text.is_empty() || event.text.to_lowercase().contains(&text))
+                && (text.is_empty()
+                    || event.node.as_str().contains(&text)
+                    || event.text.to_lowercase().contains(&text))
         });
         (found, stream::mark(&live.cursor()))
     };

@@ -98,6 +98,10 @@ impl Happening {
         self.health = results.max_by_key(|status| badness(*status));
     }
 
+    pub(super) fn is_failure(&self) -> bool {
+        self.outcome == "failed"
+    }
+
     pub(super) fn is_run(&self) -> bool {
         self.type_name == RUN
     }

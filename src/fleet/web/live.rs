@@ -425,11 +425,9 @@ impl Live {
         let first = self
             .events
             .partition_point(|event| event.number <= cursor.events);
-        let unseen = self.events.len() - first;
-        let told = unseen.min(MOST_EVENTS_AT_ONCE);
-        news.skipped = u64::try_from(unseen - told).unwrap_or(u64::MAX);
-        let from = self.events.len() - told;
-        news.events.extend(self.events.iter().skip(from).cloned());
+        news.events = worth_telling(self.events.range(first..));
+        let skipped = self.events.len() - first - news.events.len();
+        news.skipped = u64::try_from(skipped).unwrap_or(u64::MAX);
         let seen = cursor.rollouts;
         let rollouts = self.rollouts.values();
         news.rollouts
@@ -522,6 +520,32 @@ impl Live {
         }
         totals
     }
+}
+
+/// Returns as many of the events as are told at once, in their order: failures before others, since
+/// somebody may look for just these, and the newest of each.
+fn worth_telling<'a, I>(unseen: I) -> Vec<Arc<Happening>>
+where
+    I: DoubleEndedIterator<Item = &'a Arc<Happening>> + Clone,
+{
+    let failures = unseen.clone().filter(|event| event.is_failure()).count();
+    let mut failures = failures.min(MOST_EVENTS_AT_ONCE);
+    let mut others = MOST_EVENTS_AT_ONCE - failures;
+    let mut told: Vec<Arc<Happening>> = unseen
+        .rev()
+        .filter(|event| {
+            let room = match event.is_failure() {
+                true => &mut failures,
+                false => &mut others,
+            };
+            let has_room = *room > 0;
+            *room = room.saturating_sub(1);
+            has_room
+        })
+        .cloned()
+        .collect();
+    told.reverse();
+    told
 }
 
 #[cfg(test)]

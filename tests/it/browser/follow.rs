@@ -132,6 +132,82 @@ async fn events_appear_as_they_happen_and_filters_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_filter_reaches_back_as_far_as_the_server_remembers() {
+    let web = Web::start().await;
+    web.event("web1", "/etc/long-ago", "failed", 1).await;
+    web.until("/api/events?outcome=failed", |answer| {
+        answer.json()["events"][0]["name"] == "/etc/long-ago"
+    });
+    let nodes = Simulation::start(&web.nats, 10, &["--events", "500"]);
+    // The page itself reads the newest 1,000.
+    web.until("/api/events?limit=10000", |answer| {
+        answer.json()["events"].as_array().unwrap().len() > 1100
+    });
+    // Enough: the server forgets, too.
+    drop(nodes);
+    let mut browser = Browser::start();
+    browser.open(&web.url("#/events"));
+    browser.wait("document.querySelectorAll('.events li').length > 20");
+    browser.eval("document.querySelector('input[type=search]').focus()");
+    browser.text("long-ago");
+    browser.wait("document.querySelector('.events li').innerText.includes('/etc/long-ago failed')");
+    // So it does by the name of a node.
+    browser.open("about:blank");
+    browser.open(&web.url("#/events?q=web1"));
+    browser.wait("document.querySelector('.events li').innerText.includes('/etc/long-ago failed')");
+    assert_eq!(browser.errors, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_events_wait_while_one_of_them_has_the_focus() {
+    let web = Web::start().await;
+    web.event("web1", "/etc/first", "changed", 1).await;
+    let mut browser = Browser::start();
+    browser.open(&web.url("#/events"));
+    browser.live();
+    browser.wait("document.querySelector('.events a')");
+    browser.eval("document.querySelector('.events a').focus()");
+    web.event("web2", "/etc/second", "changed", 2).await;
+    browser.wait("document.querySelector('.head').innerText.includes('held, 1 new')");
+    let first = "document.querySelector('.events li').innerText";
+    let told = browser.eval(first);
+    assert!(told.as_str().unwrap().contains("/etc/first"), "{told}");
+    browser.eval("document.activeElement.blur()");
+    browser.wait(&format!("{first}.includes('/etc/second')"));
+    browser.wait("!document.querySelector('.head').innerText.includes('held')");
+    check_quiet(&browser, &web.url(""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_events_is_told_in_the_rows_in_sight_until_somebody_reads_on() {
+    let web = Web::start().await;
+    let _nodes = Simulation::start(&web.nats, 10, &["--events", "800"]);
+    let mut browser = Browser::start();
+    browser.open(&web.url("#/events"));
+    browser.wait("document.querySelector('h1 + span').innerText === 'the last 1,000 events'");
+    let rows = "document.querySelectorAll('.events li').length";
+    // No more than the lowest rows that a screen of 900 pixels has room for.
+    assert_eq!(browser.eval(rows), 25);
+    browser.eval("window.row = document.querySelector('.events li:nth-child(9)')");
+    browser.eval("window.seen = new Set()");
+    browser.wait("seen.add(row.dataset.event).size > 3 && row.isConnected");
+    assert_eq!(browser.eval(rows), 25);
+    browser.eval("scrollTo(0, 1e9)");
+    browser.wait("document.querySelector('.head').innerText.includes('held')");
+    browser.wait(&format!("{rows} >= 125"));
+    let event = "document.querySelector('.events li:nth-child(20)').dataset.event";
+    let read = browser.eval(event);
+    browser.wait("/held, [\\d,]+ new/.test(document.querySelector('.head').innerText)");
+    assert_eq!(browser.eval(event), read);
+    browser.eval("scrollTo(0, 0)");
+    browser.wait(&format!(
+        "{rows} === 25 && {event} !== '{}'",
+        read.as_str().unwrap()
+    ));
+    check_quiet(&browser, &web.url(""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_row_stays_the_same_while_the_fleet_is_busy() {
     let web = Web::start().await;
     let _nodes = Simulation::start(&web.nats, 30, &["--events", "300", "--failure-rate", "0.2"]);

@@ -94,7 +94,8 @@ pub(super) async fn retry(args: &RetryArgs, desk: &Desk<'_>) -> Result<Verdict, 
     let rollouts = desk.rollouts().await?;
     let steered = rollouts.steer(&args.going.id, steer::retry).await;
     let (again, stored) = steered.map_err(failed)?;
-    desk.say(&format!("trying {} nodes again\n", again.len()));
+    let noun = if again.len() == 1 { "node" } else { "nodes" };
+    desk.say(&format!("trying {} {noun} again\n", again.len()));
     go_on(&args.going, desk, stored).await
 }
 

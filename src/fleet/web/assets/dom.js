@@ -32,6 +32,11 @@ function fill(made, children) {
   return made;
 }
 
+/** Writes a text where it differs: what stays as it is costs no layout. */
+export function put(place, text) {
+  if (place.textContent !== text) place.textContent = text;
+}
+
 export function badge(state) {
   return h("span.badge", { "data-state": state }, state);
 }
@@ -69,8 +74,7 @@ export function when(time) {
 /** Lets times that are shown grow older. */
 setInterval(() => {
   for (const shown of document.querySelectorAll("time[datetime]")) {
-    const text = ago(shown.dateTime);
-    if (shown.textContent !== text) shown.textContent = text;
+    put(shown, ago(shown.dateTime));
   }
 }, 5000);
 

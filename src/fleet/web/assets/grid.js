@@ -47,7 +47,9 @@ export function grid() {
     names = store.names;
     places.clear();
     names.forEach((name, index) => places.set(name, index));
-    const width = canvas.clientWidth - 2 * EDGE;
+    // Asked for once, before anything is written.
+    const { clientWidth } = canvas;
+    const width = clientWidth - 2 * EDGE;
     if (width <= 0) return;
     const rows = () => Math.ceil(Math.max(names.length, 1) / columns);
     for (cell = LARGEST; ; cell -= 1) {
@@ -58,7 +60,7 @@ export function grid() {
     const ratio = devicePixelRatio || 1;
     canvas.style.height = `${height}px`;
     Object.assign(canvas.dataset, { cell, columns });
-    canvas.width = Math.round(canvas.clientWidth * ratio);
+    canvas.width = Math.round(clientWidth * ratio);
     canvas.height = Math.round(height * ratio);
     pen.scale(ratio, ratio);
     const style = getComputedStyle(document.documentElement);

@@ -18,7 +18,7 @@ export function node(main, name) {
   const body = h("div.sides", {}, h("div.side", {}, place("now"), place("assignment"), place("run")),
     h("div.side", {}, place("drift"), place("resources"), place("facts")));
   main.append(
-    h("p.small", {}, h("a", { href: "#/nodes" }, "← All nodes")),
+    h("p.small.row", {}, h("a", { href: "#/nodes" }, "← All nodes"), h("a.right", { href: `#/events?q=${encodeURIComponent(name)}` }, "Its events")),
     h("div.head", {}, h("h1", {}, name), place("state"), place("buttons")),
     trouble,
     body,
@@ -110,7 +110,7 @@ function lastRun(run) {
 
 function drifted(drift) {
   return card("Drift", "from its assignment", drift.length ? table("Drift", ["Resource", "What", "Since"], drift.map((one) => [
-    h("span.mono", {}, `${one.type}#${one.name}`), one.message, when(one.since),
+    h("span.mono.path", {}, path(`${one.type}#${one.name}`)), one.message, when(one.since),
   ])) : nothing("Everything is as assigned."));
 }
 
@@ -123,9 +123,14 @@ function lastEvents(resources) {
     // Lines begin with the resource, which has a column of its own here.
     const text = event.text.startsWith(`${label} `) ? event.text.slice(label.length + 1) : event.text;
     const health = plain(event.health?.toLowerCase());
-    return [outcome(event.outcome), h("span.mono", {}, label), text,
+    return [outcome(event.outcome), h("span.mono.path", {}, path(label)), text,
       ...(checks ? [event.health ? h(`span.outcome.${health}`, {}, health) : ""] : []), h("span.nowrap", {}, took(event.millis)), when(event.at)];
   })));
+}
+
+/** Lets a name break after its slashes, rather than anywhere. */
+function path(text) {
+  return text.split(/(?<=\/)/).flatMap((part) => [part, h("wbr")]);
 }
 
 function nothing(text) {

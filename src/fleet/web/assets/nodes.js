@@ -2,7 +2,7 @@
 // that stays in sight stays the same element: thousands cost no more than thirty, and nothing moves
 // away under a pointer.
 
-import { ago, badge, brief, count, framed, h, nodeLink, outcome, toast } from "./dom.js";
+import { ago, badge, brief, count, framed, h, nodeLink, outcome, put, toast } from "./dom.js";
 import { canAct, store, STATES, subscribe } from "./store.js";
 import { remember } from "./address.js";
 import { deeds } from "./deeds.js";
@@ -40,6 +40,10 @@ export function nodes(main, params) {
   let names = [];
   let here = -1;
   let anchor = -1;
+  // Where the box is scrolled to and how high it is. Both are told by events: to ask for them after rows
+  // were written would lay out the page in the midst of drawing.
+  let top = 0;
+  let height = 0;
   const lines = new Map();
 
   const counted = new Map(STATES.map((state) => {
@@ -65,15 +69,16 @@ export function nodes(main, params) {
     };
     names = wanted.size || text ? store.names.filter(matches) : store.names;
     here = Math.min(here, names.length - 1);
-    found.textContent = names.length === store.nodes.size
-      ? count(names.length, "node") : `${count(names.length, "node")} of ${store.nodes.size.toLocaleString("en")}`;
+    put(found, names.length === store.nodes.size
+      ? count(names.length, "node") : `${count(names.length, "node")} of ${store.nodes.size.toLocaleString("en")}`);
     for (const [state, { chip, number }] of counted) {
       chip.setAttribute("aria-pressed", String(wanted.has(state)));
-      number.textContent = (store.states[state] ?? 0).toLocaleString("en");
+      put(number, (store.states[state] ?? 0).toLocaleString("en"));
     }
     inner.style.height = `${Math.max(names.length, 3) * TALL}px`;
     box.setAttribute("aria-rowcount", names.length + 1);
     nobody.hidden = names.length > 0;
+    if (names.length) return;
     nobody.textContent = store.nodes.size ? "No node is like that." : "This fleet has no nodes yet. `ccm agent` on a machine makes it one.";
   }
 
@@ -92,10 +97,10 @@ export function nodes(main, params) {
     const when = row.ran ? ago(row.ran) : "never";
     if (one.row !== row) {
       const [state, result, , note] = one.cells;
-      state.replaceChildren(badge(row.state));
-      result.replaceChildren(outcome(row.outcome));
-      note.textContent = [row.lagging && "has a new assignment", brief(row.note)].filter(Boolean).join(" · ");
-      note.title = row.note;
+      if (one.row?.state !== row.state) state.replaceChildren(badge(row.state));
+      if (one.row?.outcome !== row.outcome) result.replaceChildren(outcome(row.outcome));
+      put(note, [row.lagging && "has a new assignment", brief(row.note)].filter(Boolean).join(" · "));
+      if (one.row?.note !== row.note) note.title = row.note;
       one.row = row;
     }
     if (one.when !== when) one.cells[2].textContent = one.when = when;
@@ -105,14 +110,16 @@ export function nodes(main, params) {
       one.index = index;
     }
     const isChosen = chosen.has(row.name);
-    one.tick.checked = isChosen;
-    one.made.setAttribute("aria-selected", String(isChosen));
+    if (one.isChosen !== isChosen) {
+      one.tick.checked = one.isChosen = isChosen;
+      one.made.setAttribute("aria-selected", String(isChosen));
+    }
     one.made.classList.toggle("here", index === here);
   }
 
   function draw() {
-    const first = Math.max(0, Math.floor(box.scrollTop / TALL) - SPARE);
-    const last = Math.min(names.length, Math.ceil((box.scrollTop + box.clientHeight) / TALL) + SPARE);
+    const first = Math.max(0, Math.floor(top / TALL) - SPARE);
+    const last = Math.min(names.length, Math.ceil((top + height) / TALL) + SPARE);
     const shown = new Set(names.slice(first, last));
     for (const [name, one] of lines) {
       if (shown.has(name)) continue;
@@ -187,7 +194,7 @@ export function nodes(main, params) {
 
   function keep() {
     remember("nodes", [["q", search.value.trim()], ["state", [...wanted].join(",")]]);
-    box.scrollTop = 0;
+    box.scrollTop = top = 0;
     anchor = -1;
     select();
     changed();
@@ -200,15 +207,18 @@ export function nodes(main, params) {
   });
   search.addEventListener("input", keep);
   everyone.addEventListener("click", () => chooseAll(everyone.checked));
-  box.addEventListener("scroll", redraw, { passive: true });
+  box.addEventListener("scroll", () => {
+    top = box.scrollTop;
+    redraw();
+  }, { passive: true });
   box.addEventListener("keydown", (event) => {
-    const page = Math.max(1, Math.floor(box.clientHeight / TALL) - 2);
+    const page = Math.max(1, Math.floor(height / TALL) - 2);
     const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -names.length, End: names.length };
     if (event.key in moves) {
       here = Math.min(names.length - 1, Math.max(0, here + moves[event.key]));
-      const top = here * TALL;
-      if (top < box.scrollTop) box.scrollTop = top;
-      if (top + TALL + HEAD > box.scrollTop + box.clientHeight) box.scrollTop = top + TALL + HEAD - box.clientHeight;
+      const at = here * TALL;
+      if (at < top) box.scrollTop = top = at;
+      if (at + TALL + HEAD > top + height) box.scrollTop = top = at + TALL + HEAD - height;
       redraw();
     } else if (event.key === "Enter" && names[here]) {
       location.hash = nodeLink(names[here]);
@@ -221,11 +231,15 @@ export function nodes(main, params) {
     }
     event.preventDefault();
   });
-  const resize = new ResizeObserver(redraw);
+  const resize = new ResizeObserver(([entry]) => {
+    height = entry.contentRect.height;
+    redraw();
+  });
   resize.observe(box);
   const stop = subscribe((change) => change.nodes?.length && renew());
   const timer = setInterval(redraw, 15_000);
   for (const name of chosen) if (!store.nodes.has(name)) chosen.delete(name);
+  height = box.clientHeight;
   select();
   changed();
   return () => {

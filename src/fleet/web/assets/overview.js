@@ -1,6 +1,6 @@
 // The fleet at a glance: how many are what, every node as a square, what wants a look, the last hour.
 
-import { badge, brief, card, clock, count, filler, framed, h, nodeLink, svg } from "./dom.js";
+import { badge, brief, card, clock, count, filler, framed, h, nodeLink, put, svg } from "./dom.js";
 import { refreshSummary, store, STATES, subscribe } from "./store.js";
 import { grid } from "./grid.js";
 import { newest, rolloutCard } from "./rollouts.js";
@@ -32,10 +32,10 @@ export function overview(main) {
   }));
 
   function drawCounts() {
-    size.textContent = `${count(store.nodes.size, "node")} in ${store.summary.collective}`;
+    put(size, `${count(store.nodes.size, "node")} in ${store.summary.collective}`);
     for (const [state, number] of numbers) {
       const value = store.states[state] ?? 0;
-      number.textContent = value.toLocaleString("en");
+      put(number, value.toLocaleString("en"));
       number.parentElement.classList.toggle("none", value === 0);
     }
   }
@@ -70,10 +70,17 @@ export function overview(main) {
       : h("p.soft", {}, "No bundle was taken to this fleet yet. ", h("code", {}, "ccm fleet rollout start"), " begins one.")));
   }
 
+  /** The width of the time line, asked for before anything is drawn. */
+  let width = 0;
+
+  function measure() {
+    width = Math.max(280, line.clientWidth);
+  }
+
   function drawLine() {
     const minutes = store.summary.timeline;
     const most = Math.max(4, ...minutes.map((one) => one.changed + one.failed));
-    const [width, height, base, left] = [Math.max(280, line.clientWidth), 132, 108, 36];
+    const [height, base, left] = [132, 108, 36];
     const step = (width - left) / minutes.length;
     const bars = minutes.map((one, index) => {
       const x = left + index * step;
@@ -83,8 +90,9 @@ export function overview(main) {
         svg("title", {}, `${clock(one.start * 1000).slice(0, 5)} · ${one.changed} changed, ${one.failed} failed`),
         bar("changed", base - changed, changed), bar("failed", base - changed - failed - 1, failed));
     });
+    // The last label stays inside.
     const ticks = minutes.map((one, index) => one.start % 900 === 0 &&
-      svg("text", { x: left + (index + .5) * step, y: base + 18, "text-anchor": "middle" }, clock(one.start * 1000).slice(0, 5)));
+      svg("text", { x: Math.min(left + (index + .5) * step, width - 16), y: base + 18, "text-anchor": "middle" }, clock(one.start * 1000).slice(0, 5)));
     const sums = minutes.reduce((sum, one) => [sum[0] + one.changed, sum[1] + one.failed], [0, 0]);
     line.replaceChildren(svg("svg", {
       class: "line", viewBox: `0 0 ${width} ${height}`, role: "img",
@@ -102,7 +110,9 @@ export function overview(main) {
     drawTrouble();
   });
   const rerolled = framed(drawRollouts);
+  const redrawn = framed(drawLine);
   const resize = new ResizeObserver(framed(() => {
+    measure();
     squares.drawAll();
     drawLine();
   }));
@@ -114,9 +124,10 @@ export function overview(main) {
       renew();
     }
     if (change.rollouts?.length) rerolled();
-    if (change.summary) drawLine();
+    if (change.summary) redrawn();
   });
   scheme.addEventListener("change", squares.drawAll);
+  measure();
   drawCounts();
   squares.drawAll();
   drawTrouble();

@@ -1,9 +1,12 @@
 // Rollouts: waves as they fill, what may go wrong, who failed and why.
 
-import { ask, card, count, filler, framed, h, nodeLink, pairs, plain, table, throttled, toast, when } from "./dom.js";
+import { ask, card, count, filler, framed, h, nodeLink, pairs, plain, put, table, throttled, toast, when } from "./dom.js";
 import { act, canAct, read, store, subscribe } from "./store.js";
 
 const PARTS = ["ok", "changed", "restored", "failed", "unhealthy", "unreachable", "skipped", "assigned"];
+
+/** What the legend explains even if no node is like that. */
+const USUAL = ["pending", "assigned", "ok", "changed", "failed"];
 
 /** How often the nodes of a rollout are read again. */
 const EVERY = 1000;
@@ -69,7 +72,7 @@ export function rollouts(main) {
   function draw() {
     const all = newest();
     const active = all.filter((one) => one.active).length;
-    found.textContent = `${count(all.length, "rollout")}, ${active} not over`;
+    put(found, `${count(all.length, "rollout")}, ${active || "none"} under way`);
     fill(all, () => (all.length ? all.map((one) => rolloutCard(one))
       : h("p.empty", {}, "No bundle was taken to this fleet yet. ", h("code", {}, "ccm fleet rollout start"), " begins one.")));
   }
@@ -91,9 +94,10 @@ export function rollout(main, id) {
   const head = h("div.head");
   const body = h("div.columns");
   const trouble = h("div.empty-is-gone");
+  const legend = h("div.legend", { "aria-label": "Legend" });
   const dots = h("div.waves");
-  main.append(h("p.small", {}, h("a", { href: "#/rollouts" }, "← All rollouts")), head, body, trouble, dots);
-  const [fillHead, fillBody, fillTrouble, fillDots] = [head, body, trouble, dots].map(filler);
+  main.append(h("p.small", {}, h("a", { href: "#/rollouts" }, "← All rollouts")), head, body, trouble, legend, dots);
+  const [fillHead, fillBody, fillTrouble, fillLegend, fillDots] = [head, body, trouble, legend, dots].map(filler);
   const squares = new Map();
   let isGone = false;
 
@@ -102,7 +106,9 @@ export function rollout(main, id) {
       const found = await read(`/api/rollouts/${encodeURIComponent(id)}`);
       if (!isGone) draw(found);
     } catch (error) {
-      if (!isGone) fillBody(error.message, () => h("p.empty", {}, error.message));
+      if (isGone) return;
+      fillHead(id, () => h("h1", {}, id));
+      fillBody(error.message, () => h("p.empty", {}, error.message));
     }
   }
 
@@ -148,7 +154,7 @@ export function rollout(main, id) {
       card("Waves", count(total, "node"), waves(one), one.state.reason && h("p.reason", {}, h("b", {}, "Reason: "), one.state.reason)),
       card("Plan", "", pairs([
         ["Bundle", h("span.mono", {}, `${one.bundle.name} ${one.bundle.digest.slice(0, 12)}`)],
-        ["Nodes", found.selection.join(" ")], ["Budget", `at most ${limits(settings.budget)}`],
+        ["Selection", h("span.mono", {}, found.selection.join(" "))], ["Budget", `at most ${limits(settings.budget)}`],
         ["Health gate", settings.health_gate && "no node may be unhealthy before the next wave"],
         ["Begun", when(one.created)], ["By", one.caller],
         // What tells two controllers of one process apart says nothing to people.
@@ -160,19 +166,17 @@ export function rollout(main, id) {
 
   /** Shows each node as a square; those that are there already only change their colour. */
   function drawDots(one, found) {
+    const words = [...USUAL, ...PARTS.filter((word) => !USUAL.includes(word) && one.tally[word])];
+    fillLegend(words, () => words.map((word) => h("span.key", {}, h("span.dots", {}, h(`i.${word}`)), word)));
     const sizes = one.waves.map((wave) => [wave.name, wave.size]);
     fillDots(sizes, () => {
       squares.clear();
-      const words = ["pending", "assigned", "ok", "changed", "failed"];
-      return [
-        h("div.legend", { "aria-label": "Legend" }, words.map((word) => h("span.key", {}, h("span.dots", {}, h(`i.${word}`)), word))),
-        ...one.waves.map((wave, index) => card(wave.name, count(wave.size, "node"), h("div.dots", {},
-          found.nodes[index].slice(0, MOST_DOTS).map((node) => {
-            const made = h("a", { href: nodeLink(node.node) });
-            squares.set(node.node, { made, progress: null });
-            return made;
-          })))),
-      ];
+      return one.waves.map((wave, index) => card(wave.name, count(wave.size, "node"), h("div.dots", {},
+        found.nodes[index].slice(0, MOST_DOTS).map((node) => {
+          const made = h("a", { href: nodeLink(node.node) });
+          squares.set(node.node, { made, progress: null });
+          return made;
+        }))));
     });
     for (const node of found.nodes.flat()) {
       const square = squares.get(node.node);
@@ -191,7 +195,7 @@ export function rollout(main, id) {
     drawHead(one);
     drawBody(one, found, all.length);
     fillTrouble(bad, () => bad.length && card("Trouble", "who, and why", table("Trouble", ["Node", "What", "Why"],
-      bad.map((node) => [h("a", { href: nodeLink(node.node) }, node.node), node.progress, node.reason || "it was not heard in time"]))));
+      bad.map((node) => [h("a", { href: nodeLink(node.node) }, node.node), h("span.nowrap", {}, node.progress), node.reason || "it was not heard in time"]))));
     drawDots(one, found);
   }
 

@@ -39,7 +39,7 @@ export function canAct() {
   return Boolean(store.summary?.actions) && hasToken();
 }
 
-/** Calls back with what changed: names of nodes, events, ids of rollouts; or all, summary, link. */
+/** Calls back with what changed: names of nodes, events with the newest first, ids of rollouts; or all, summary, link. */
 export function subscribe(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -118,16 +118,14 @@ function hear(news) {
   for (const row of news.nodes) store.nodes.set(row.name, row);
   if (store.nodes.size !== before) store.names = [...store.nodes.keys()].sort();
   for (const one of news.rollouts) store.rollouts.set(one.id, one);
-  if (news.events.length) {
-    const seen = store.events[0]?.number ?? -1;
-    const fresh = news.events.filter((event) => event.number > seen).reverse();
-    store.events = [...fresh, ...store.events].slice(0, KEPT_EVENTS);
-    store.skipped += news.skipped;
-  }
+  const seen = store.events[0]?.number ?? -1;
+  const fresh = news.events.filter((event) => event.number > seen).reverse();
+  if (fresh.length) store.events = [...fresh, ...store.events].slice(0, KEPT_EVENTS);
+  store.skipped += news.skipped;
   store.states = news.states;
   tell({
     nodes: news.nodes.map((row) => row.name),
-    events: news.events,
+    events: fresh,
     rollouts: news.rollouts.map((one) => one.id),
   });
 }

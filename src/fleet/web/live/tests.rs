@@ -78,6 +78,35 @@ fn a_slow_reader_hears_the_newest_events_and_how_many_it_missed() {
 }
 
 #[test]
+fn a_failure_is_told_however_much_else_happened() {
+    let mut live = live(&["web1"]);
+    let mut cursor = live.cursor();
+    for number in 0..250 {
+        let outcome = if number == 3 { "failed" } else { "changed" };
+        let event = told("web1", &format!("/{number}"), outcome);
+        live.tell(event, DateTime::UNIX_EPOCH, true);
+    }
+    let news = live.news(&mut cursor);
+    assert_eq!((news.events.len(), news.skipped), (100, 150));
+    let names: Vec<&str> = news.events.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names[..2], ["/3", "/151"]);
+    assert!(news.events.is_sorted_by_key(|it| it.number));
+}
+
+#[test]
+fn of_failures_alone_the_newest_are_told() {
+    let mut live = live(&["web1"]);
+    let mut cursor = live.cursor();
+    for number in 0..250 {
+        let event = told("web1", &format!("/{number}"), "failed");
+        live.tell(event, DateTime::UNIX_EPOCH, true);
+    }
+    let news = live.news(&mut cursor);
+    assert_eq!((news.events.len(), news.skipped), (100, 150));
+    assert_eq!(news.events[0].name, "/150");
+}
+
+#[test]
 fn much_news_about_nodes_comes_in_parts_and_none_is_lost() {
     let mut live = Live::new(1);
     let mut cursor = live.cursor();
