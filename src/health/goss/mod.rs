@@ -161,15 +161,24 @@ fn judge(
         (Ok(_), Err(reason)) => return failed(reason),
         (Ok(actual), Ok(matcher)) => (actual, matcher),
     };
-    match matcher.check(&actual) {
-        Ok(true) => {
+    // Texts hold what nobody should read in a log.
+    let hidden = match &actual {
+        Value::Str(text) if expectation.attribute.is_stream => {
+            Some(format!("a text of {} bytes", text.len()))
+        }
+        _ => None,
+    };
+    match (matcher.check(&actual), hidden) {
+        (Ok(true), _) => {
             let detail = format!("matches expectation: {}", short(&expectation.wanted));
             (Outcome::Passed, detail, Some(actual))
         }
-        Ok(false) => {
-            let detail = format!("Expected {} {}", short(&actual), matcher.wish());
+        (Ok(false), hidden) => {
+            let shown = hidden.unwrap_or_else(|| short(&actual));
+            let detail = format!("Expected {shown} {}", matcher.wish());
             (Outcome::Failed, detail, Some(actual))
         }
-        Err(reason) => failed(&reason),
+        (Err(_), Some(hidden)) => failed(&format!("{hidden} can't be asked {}", matcher.wish())),
+        (Err(reason), None) => failed(&reason),
     }
 }

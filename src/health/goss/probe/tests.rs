@@ -115,6 +115,25 @@ fn families_are_sorted_and_their_names_do_not_clash() {
 }
 
 #[test]
+fn a_text_that_is_not_as_wanted_is_not_told() {
+    let runner = ScriptedRunner::new();
+    let ask = |stdout| {
+        runner.answer(&["sh", "-c", "show"], 0, "password=hunter2");
+        let rules =
+            format!(r#"{{"command": {{"show": {{"exit-status": 0, "stdout": {stdout}}}}}}}"#);
+        findings(&runner, &rules).pop().unwrap()
+    };
+    assert_eq!(
+        ask(r#"["bar"]"#),
+        r#"Command: show: stdout: Expected a text of 16 bytes to have patterns ["bar"]"#
+    );
+    assert_eq!(
+        ask(r#"{"gt": 5}"#),
+        "Command: show: stdout: Error a text of 16 bytes can't be asked to be numerically gt 5"
+    );
+}
+
+#[test]
 fn a_service_is_asked_of_systemd() {
     let runner = ScriptedRunner::new();
     runner.answer(&["systemctl", "-q", "is-enabled", "web"], 1, "");
