@@ -547,7 +547,7 @@ fn validate_finds_what_a_run_would_trip_over_later() {
     );
     assert_eq!(
         env.ccm(&["validate", "m.yaml"]).ok(),
-        "m.yaml: 1 resources, no problems\n"
+        "m.yaml: 1 resource, no problems\n"
     );
 }
 

@@ -199,7 +199,7 @@ async fn every_run_of_a_manifest_is_told_as_the_state_of_a_watcher() {
             "ccm: {resources: [{exec: {name: /bin/x, creates: /etc}}]}",
             "stable",
         ),
-        ("no manifest", "error"),
+        ("ccm: {resources: [{nosuch: {}}]}", "error"),
     ] {
         let request = json!({
             "protocol": "io.choria.ccm.v1.manifest.apply.request",

@@ -71,11 +71,11 @@ fn hostile_names_and_versions_never_reach_a_package_manager() {
 }
 
 #[test]
-fn an_unknown_provider_ends_the_run() {
+fn an_unknown_provider_is_bad_usage() {
     let env = TestEnv::new();
     let stderr = env
         .ccm(&["ensure", "package", "a", "--provider", "brew"])
-        .error(1);
+        .error(2);
     assert!(
         stderr.contains("invalid resource: provider not found"),
         "{stderr}"

@@ -571,6 +571,6 @@ fn an_unknown_provider_is_refused() {
     let env = world();
     let error = env
         .ccm(&["ensure", "scaffold", "out", "src", "--provider", "other"])
-        .error(1);
+        .error(2);
     assert!(error.contains("provider not found"), "{error}");
 }

@@ -95,7 +95,7 @@ fn bad_requests_are_refused_before_anything_is_touched() {
         ),
         (
             &["ensure", "service", "x", "--provider", "runit"],
-            1,
+            2,
             "invalid resource: provider not found",
         ),
         (
