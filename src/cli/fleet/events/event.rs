@@ -12,7 +12,7 @@ use crate::fleet::answer::line_of;
 use crate::model::event::TransactionEvent;
 use crate::model::node::{NodeName, Token};
 use crate::model::run::RunSummary;
-use crate::model::text::go_time;
+use crate::model::text::{go_time, to_the_second};
 use crate::nats::feed::Stored;
 use crate::nats::{Subject, Subjects};
 
@@ -103,9 +103,8 @@ impl Event {
     /// reaches a terminal as a command.
     pub(super) fn line(&self) -> String {
         let (at, what) = self.told();
-        let at = at.unwrap_or(self.stored);
-        let at = DateTime::from_timestamp(at.timestamp(), 0).unwrap_or(at);
-        let line = format!("{} {} {what}", go_time(&at), self.node);
+        let at = to_the_second(&at.unwrap_or(self.stored));
+        let line = format!("{at} {} {what}", self.node);
         line.replace(char::is_control, " ")
     }
 

@@ -278,7 +278,10 @@ pub(super) async fn start(args: &StartArgs, desk: &Desk<'_>) -> Result<Verdict, 
             desk.print_json(&stored.rollout)?;
             Ok(Verdict::default())
         }
-        false => desk.follow_as(&controller, id, Role::Drive).await,
+        false => {
+            desk.follow_as(&controller, id, Role::Drive, desk.progress())
+                .await
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::fleet::rollouts::catch_up;
 use crate::model::json;
 use crate::model::node::Token;
 use crate::model::rollout::{Progress, Rollout, State, Tally};
-use crate::model::text::{go_duration, go_time};
+use crate::model::text::{go_duration, to_the_second};
 use crate::system::{Clock as _, SystemClock};
 
 /// Shows a rollout, its waves and what became of each node
@@ -96,7 +96,7 @@ pub(super) fn counted(tally: &Tally) -> String {
 /// Returns a state with its reason.
 pub(super) fn state_line(state: &State) -> String {
     match state {
-        State::Baking { until } => format!("baking until {}", go_time(until)),
+        State::Baking { until } => format!("baking until {}", to_the_second(until)),
         State::Paused { reason, by, .. } => {
             let by = if by.is_empty() { "somebody" } else { by };
             match reason.as_str() {
@@ -135,7 +135,7 @@ fn described(rollout: &Rollout) -> String {
         state_line(&rollout.state),
         counted(&rollout.tally()),
         rollout.selection.join(" "),
-        go_time(&rollout.created),
+        to_the_second(&rollout.created),
         rollout.caller,
     );
     let settings = &rollout.settings;
@@ -171,7 +171,7 @@ fn limits(node_timeout: std::time::Duration, rollout: &Rollout) -> String {
     let unreachable = budget.max_unreachable;
     words.extend(unreachable.map(|amount| format!("{amount} unreachable")));
     let deadline = rollout.settings.deadline;
-    words.extend(deadline.map(|time| format!("until {}", go_time(&time))));
+    words.extend(deadline.map(|time| format!("until {}", to_the_second(&time))));
     words.join(", ")
 }
 

@@ -152,7 +152,16 @@ impl Desk<'_> {
 
     /// Follows one rollout to its end, shows it, and returns what a script is told.
     async fn follow(&self, id: &Token, role: Role, lease: Duration) -> Result<Verdict, CliError> {
-        self.follow_as(&self.controller(lease), id, role).await
+        let progress = self.progress();
+        self.follow_as(&self.controller(lease), id, role, progress)
+            .await
+    }
+
+    fn progress(&self) -> Progress<'_> {
+        match self.is_json {
+            true => Progress::silent(),
+            false => Progress::shown(self.console),
+        }
     }
 
     async fn follow_as(
@@ -160,11 +169,8 @@ impl Desk<'_> {
         controller: &Controller,
         id: &Token,
         role: Role,
+        mut progress: Progress<'_>,
     ) -> Result<Verdict, CliError> {
-        let mut progress = match self.is_json {
-            true => Progress::silent(),
-            false => Progress::shown(self.console),
-        };
         let followed = controller
             .follow(id, role, told_to_stop()?, |rollout| progress.hear(rollout))
             .await;
@@ -222,7 +228,7 @@ async fn drive(args: &DriveArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
         let abandoned = all.iter().filter(|stored| is_abandoned(&stored.rollout));
         let driving = abandoned.map(|stored| {
             let id = &stored.rollout.id;
-            desk.follow_as(&controller, id, Role::Drive)
+            desk.follow_as(&controller, id, Role::Drive, desk.progress())
         });
         let driven = join_all(driving).await;
         if driven.is_empty() && !args.forever {

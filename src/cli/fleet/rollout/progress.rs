@@ -33,6 +33,14 @@ impl<'a> Progress<'a> {
         Self::to(Some(console))
     }
 
+    /// Takes that the nodes of a rollout are where people left them.
+    pub(super) fn since(self, rollout: &Rollout) -> Self {
+        Self {
+            nodes: rollout.nodes.clone(),
+            ..self
+        }
+    }
+
     fn to(console: Option<&'a Console>) -> Self {
         Self {
             console,
@@ -164,5 +172,15 @@ mod tests {
             ["  c failed: no", "halted: too much"]
         );
         assert!(progress.news(&rollout).is_empty());
+    }
+
+    #[test]
+    fn what_goes_on_tells_only_what_comes_of_it() {
+        let mut rollout = rollout();
+        rollout.nodes.insert("a".parse().unwrap(), Of::Changed);
+        let mut progress = Progress::silent().since(&rollout);
+        rollout.wave = 1;
+        rollout.nodes.insert("b".parse().unwrap(), Of::Changed);
+        assert_eq!(progress.news(&rollout), ["wave 1: 2 nodes", "  b changed"]);
     }
 }

@@ -10,6 +10,7 @@ use crate::fleet::executor::Role;
 use crate::fleet::rollouts::Stored;
 use crate::fleet::steer;
 use crate::model::node::Token;
+use crate::model::text::count_of;
 use crate::system::{Clock as _, SystemClock};
 
 /// Stops a rollout before the next node, until somebody resumes it
@@ -94,8 +95,7 @@ pub(super) async fn retry(args: &RetryArgs, desk: &Desk<'_>) -> Result<Verdict, 
     let rollouts = desk.rollouts().await?;
     let steered = rollouts.steer(&args.going.id, steer::retry).await;
     let (again, stored) = steered.map_err(failed)?;
-    let noun = if again.len() == 1 { "node" } else { "nodes" };
-    desk.say(&format!("trying {} {noun} again\n", again.len()));
+    desk.say(&format!("trying {} again\n", count_of(again.len(), "node")));
     go_on(&args.going, desk, stored).await
 }
 
@@ -118,7 +118,9 @@ async fn go_on(args: &GoingArgs, desk: &Desk<'_>, stored: Stored) -> Result<Verd
     match args.detach {
         true => stay(desk, stored),
         false => {
-            desk.follow(&args.id, Role::Drive, args.lease.length())
+            let controller = desk.controller(args.lease.length());
+            let progress = desk.progress().since(&stored.rollout);
+            desk.follow_as(&controller, &args.id, Role::Drive, progress)
                 .await
         }
     }
