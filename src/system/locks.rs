@@ -5,7 +5,8 @@
 //! lock two files of the same name.
 
 use std::fs::{File, TryLockError};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{Read as _, Seek as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -102,10 +103,11 @@ impl FileLock {
     }
 
     fn say(&self, holder: &str) -> std::io::Result<()> {
-        let mut file = &self.0;
-        file.set_len(0)?;
-        file.rewind()?;
-        file.write_all(holder.as_bytes())
+        // Cut afterwards, not before: a file that is emptied and filled again is written to disk by
+        // some file systems as soon as it is closed, and nobody needs to wait for that.
+        self.0.write_all_at(holder.as_bytes(), 0)?;
+        self.0
+            .set_len(u64::try_from(holder.len()).unwrap_or_default())
     }
 }
 
