@@ -111,11 +111,12 @@ impl FileLock {
     }
 }
 
-/// Clears the name of the holder. The lock itself goes when the file is closed, whatever happens
-/// here.
+/// Clears the name of the holder and lets go. Closing the file would not be enough: a command that is
+/// just being started has it open, too, until it becomes another program.
 impl Drop for FileLock {
     fn drop(&mut self) {
         let _ = self.0.set_len(0);
+        let _ = self.0.unlock();
     }
 }
 
@@ -140,6 +141,18 @@ mod tests {
 
     fn held_still() -> FixedClock {
         FixedClock::new(DateTime::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_lock_that_is_let_go_is_free_though_somebody_has_its_file_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("lock");
+        let take = || FileLock::acquire(&file, "test", Duration::ZERO, &held_still());
+        let first = take().unwrap();
+        // As a child has it between its birth and its program.
+        let _inherited = first.0.try_clone().unwrap();
+        drop(first);
+        take().unwrap();
     }
 
     #[test]
