@@ -11,6 +11,7 @@
 //! - [`resource`]: the types, each as inspect, plan and change
 //! - [`manifest`]: documents into ordered resources
 //! - [`engine`]: policy, sessions and the life of a resource
+//! - [`run`]: the pipeline from a request to events and a summary, the same for every entry point
 //! - [`agent`]: one node's daemon: when to act, what to answer, what must reach the bus
 //! - [`fleet`]: which nodes, in which order, and when to stop
 //! - [`cfengine`]: a package module for CFEngine's agent
@@ -30,5 +31,6 @@ pub mod manifest;
 pub mod model;
 pub mod nats;
 pub mod resource;
+pub mod run;
 pub mod system;
 pub mod template;

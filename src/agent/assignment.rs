@@ -12,7 +12,7 @@ use super::feed::fetch_object;
 use super::node::Node;
 use super::schedule::perform;
 use super::trust::{Asker, Unfit};
-use super::work::{Done, Order, What};
+use super::work::{Done, Order};
 use crate::engine::{Level, Mode};
 use crate::model::governor::Claim;
 use crate::model::json;
@@ -20,6 +20,8 @@ use crate::model::node::{Assignment, BundleRef, Drift, REPORT, Report};
 use crate::model::run::{RunOutcome, RunSummary, Trigger};
 use crate::nats::streams::{DESIRED, MANIFESTS, REPORTED};
 use crate::nats::{Connection, NatsError, Subjects};
+use crate::run::Request;
+use crate::run::source::ManifestSource;
 use crate::system::files::{self, Durability};
 
 /// No assignment or report on disk is larger.
@@ -229,19 +231,18 @@ impl Assignments {
     ) -> Result<Done, String> {
         let source = source_of(bundle);
         let copy = self.copy(&source, bundle).await?;
+        let manifest = ManifestSource::Copy {
+            manifest: copy.manifest,
+            shown: source,
+        };
         let order = Order {
-            run_id: self.node.next_id(),
-            what: What::Copy {
-                manifest: copy.manifest,
-                shown: source,
+            request: Request {
+                data: assignment.data.clone(),
+                governor: governor.cloned(),
+                trigger,
+                generation: Some(assignment.generation),
+                ..Request::new(self.node.next_id(), manifest, mode)
             },
-            mode,
-            data: assignment.data.clone(),
-            governor: governor.cloned(),
-            trigger,
-            generation: Some(assignment.generation),
-            request_id: String::new(),
-            caller: String::new(),
             asker: asker.clone(),
         };
         perform(&self.node, order)

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::sources::{self, SourceError};
 use crate::model::json;
 use crate::model::secret::redact_url;
 use crate::model::signature::BundleSignature;
+use crate::run::source::{self, SourceError};
 use crate::system::Digest;
 use crate::system::files::{self, Durability, FileError};
 use crate::system::http::Validators;
@@ -105,7 +105,7 @@ impl Cache {
             Some(copy) if copy.digest == digest => copy.manifest.clone(),
             _ => {
                 files::remove_recursive(&unpacked)?;
-                sources::unbundle(bundle, &unpacked)?
+                source::unbundle(bundle, &unpacked)?
             }
         };
         let relative = manifest.strip_prefix(&unpacked).unwrap_or(&manifest);

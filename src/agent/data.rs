@@ -4,7 +4,7 @@
 //! Where the agent's file says so, data from elsewhere counts only with a signature beside it, and
 //! what is kept only with the one it came with. Who is believed is `trust`'s to say.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,73 +12,23 @@ use serde::{Deserialize, Serialize};
 
 use super::feed::get_signature;
 use super::trust::{Gatekeeper, Holds, SIGNATURE_LIMIT, Sources, Unvouched, fits};
-use crate::hiera::{self, DATA_KEY, HieraError, Source};
+use crate::hiera::{DATA_KEY, Source};
 use crate::model::signature::{BundleSignature, beside};
 use crate::model::{Value, json};
 use crate::nats::Bus;
+use crate::run::data::{MAX_DATA, fetch, resolve};
 use crate::system::files::{self, Durability};
-use crate::system::http::{self, HttpError};
-use crate::system::{Clock, Digest, SystemClock};
+use crate::system::{Clock, Digest};
 use crate::template::env::Facts;
 
-/// How long a server may take.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
-
-/// The largest document of data.
-pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
-
 /// The largest file of kept data: its document, as JSON, and who stands for it.
-const MAX_KEPT: u64 = 2 * MAX_BYTES;
+const MAX_KEPT: u64 = 2 * MAX_DATA;
 
 /// The waits between tries, before the last good data has to do.
 const WAITS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(1)];
 
 /// How long data serves single requests.
 const RECENT: Duration = Duration::from_secs(30);
-
-/// Fetches the bytes of a document from wherever it is.
-pub fn fetch(source: &Source, bus: &Bus) -> Result<Vec<u8>, HieraError> {
-    let failed = |cause: String| HieraError::Fetch {
-        from: source.clone(),
-        cause,
-    };
-    match source {
-        Source::File(path) => read_file(path),
-        Source::Http(url) => get(source, url.reveal()),
-        Source::Kv { bucket, key } => bus
-            .kv_bytes(bucket, key)
-            .map_err(|err| failed(err.to_string()))?
-            .map(Vec::from)
-            .ok_or_else(|| failed("key not found".into())),
-    }
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, HieraError> {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    files::read(&path, MAX_BYTES).map_err(|err| match err {
-        err if err.is_not_found() => HieraError::FileNotFound(path.clone()),
-        err => HieraError::Fetch {
-            from: Source::File(path.clone()),
-            cause: err.to_string(),
-        },
-    })
-}
-
-fn get(source: &Source, url: &str) -> Result<Vec<u8>, HieraError> {
-    let mut body = Vec::new();
-    let request = http::Request::new(url, TIME_LIMIT, MAX_BYTES);
-    match http::get(&request, &SystemClock, &mut body) {
-        Ok(_) => Ok(body),
-        Err(HttpError::Status { code, text }) => {
-            source.check_status(code, &format!("{code} {text}"))?;
-            Ok(body)
-        }
-        Err(err) => Err(HieraError::Fetch {
-            from: source.clone(),
-            cause: err.to_string(),
-        }),
-    }
-}
 
 /// Why there is no data, or none that is fresh.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -294,8 +244,7 @@ fn signature_of(source: &Source, bus: &Bus) -> Result<Option<Vec<u8>>, String> {
 /// Returns the data of a document, resolved for these facts.
 fn read(source: &Source, body: &[u8], facts: &Facts) -> Result<Value, String> {
     let document = source.read(body, DATA_KEY).map_err(|err| err.to_string())?;
-    let data = hiera::resolve(&document.root, facts, DATA_KEY).map_err(|err| err.to_string())?;
-    hiera::validate(&data, &document.annotations.rules).map_err(|err| err.to_string())?;
+    let data = resolve(&document, facts).map_err(|err| err.to_string())?;
     match data.as_map() {
         Some(map) if !map.is_empty() => Ok(data),
         // Data that vanished is more likely a mistake than a wish.

@@ -1,7 +1,7 @@
 //! The desk: one run at a time on a thread of its own, the rest in a short queue. The thread comes
 //! with the first job and goes after a while without one.
 //!
-//! Before a job begins the node must be free of runs by other programs, see `turn`.
+//! Before a job begins the node must be free of runs by other programs, see `run::RunLock`.
 //!
 //! Knows nothing of manifests or of the bus. A job is told either that it may begin or why it may
 //! not, exactly once, so that nobody waits for an answer that never comes.
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::turn::Turns;
 use crate::model::run::{CurrentRun, RunId};
 use crate::model::text::go_duration;
+use crate::run::RunLock;
 use crate::system::{Cancel, Clock, FileLock, LockError};
 
 /// How long the thread waits for another job before it goes.
@@ -91,7 +91,7 @@ struct Inner {
     most_waiting: usize,
     time_limit: Duration,
     /// What is shared with other programs, if anything is.
-    turns: Option<Turns>,
+    run_lock: Option<RunLock>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -115,13 +115,13 @@ impl Desk {
         clock: Arc<dyn Clock>,
         most_waiting: usize,
         time_limit: Duration,
-        turns: Option<Turns>,
+        run_lock: Option<RunLock>,
     ) -> Self {
         Self(Arc::new(Inner {
             clock,
             most_waiting,
             time_limit,
-            turns,
+            run_lock,
             state: Mutex::default(),
             changed: Condvar::new(),
         }))
@@ -275,14 +275,14 @@ impl Desk {
 
     /// Waits until no other program has a run going on, for as long as a run may take.
     fn take_turn(&self, id: &RunId, permit: &Permit) -> Result<Option<FileLock>, Refusal> {
-        let Some(turns) = &self.0.turns else {
+        let Some(run_lock) = &self.0.run_lock else {
             return Ok(None);
         };
         let clock = &*self.0.clock;
         let began = clock.monotonic();
         let mut has_waited = false;
         loop {
-            let holder = match turns.take(id, LOOK_AGAIN, clock) {
+            let holder = match run_lock.take(id, LOOK_AGAIN, clock) {
                 Ok(turn) => {
                     if has_waited {
                         self.wait_for(None);
@@ -299,7 +299,7 @@ impl Desk {
                 return Err(refusal);
             }
             if clock.monotonic().saturating_sub(began) >= self.0.time_limit {
-                return Err(Refusal::Held(holder));
+                return Err(Refusal::Held(holder.to_string()));
             }
             has_waited = true;
             self.wait_for(Some(format!("another run: {holder}")));

@@ -1,6 +1,7 @@
 //! The facts of a node over time: gathered when asked for, and kept for a while, because asking
 //! often must not cost often.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ pub struct FactsKeeper {
     /// Facts that are younger are not gathered again.
     floor: Duration,
     held: Mutex<Option<(Duration, Arc<Gatherer>)>>,
-    /// Facts of a node that is only simulated.
-    known: Option<Value>,
+    /// Facts that hold instead of the machine's.
+    fixed: Option<Value>,
     metrics: Metrics,
 }
 
@@ -33,20 +34,28 @@ impl FactsKeeper {
             clock,
             floor,
             held: Mutex::default(),
-            known: None,
+            fixed: None,
             metrics,
         }
     }
 
-    /// Makes these the facts, whatever the machine is.
-    pub fn know(&mut self, facts: Value) {
-        self.known = Some(facts);
+    /// Returns one that always has these facts, whatever the machine is.
+    pub fn fixed(facts: Value, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+        Self {
+            fixed: Some(facts),
+            ..Self::new(
+                Places::from_env(&BTreeMap::new()),
+                clock,
+                Duration::ZERO,
+                metrics,
+            )
+        }
     }
 
     /// Returns the facts for one run or question; sections are read when they are named.
     pub fn current(&self) -> Facts {
-        if let Some(known) = &self.known {
-            return Facts::Known(known.clone());
+        if let Some(fixed) = &self.fixed {
+            return Facts::Known(fixed.clone());
         }
         let gather = self.gatherer().into_source();
         let (clock, metrics) = (self.clock.clone(), self.metrics.clone());
@@ -62,8 +71,8 @@ impl FactsKeeper {
 
     /// Returns the facts that selections go by: what the administrator set, and what the host is.
     pub fn for_selection(&self) -> Value {
-        if let Some(known) = &self.known {
-            return known.clone();
+        if let Some(fixed) = &self.fixed {
+            return fixed.clone();
         }
         let gatherer = self.gatherer();
         let mut facts: Map = match gatherer.custom_facts().as_map() {

@@ -18,14 +18,13 @@ use tokio::sync::{mpsc, watch};
 use super::cache::{Cache, Copy};
 use super::config::ManifestSource;
 use super::node::Node;
-use super::sources::{SIZE_LIMIT, SourceError, TIME_LIMIT};
 use super::trust::{Asker, Holds, SIGNATURE_LIMIT, Sources, Unvouched, audit, fits};
-use super::work::What;
 use crate::engine::Level;
 use crate::model::secret::Secret;
 use crate::model::signature::{BundleSignature, beside};
 use crate::nats::object::Change;
 use crate::nats::{Connection, NatsError, Verb, backoff};
+use crate::run::source::{self, SIZE_LIMIT, SourceError, TIME_LIMIT};
 use crate::system::files::{self, Attributes, Durability};
 use crate::system::http::{self, Reply, Request, Validators};
 use crate::system::{Digest, HttpError, SystemClock};
@@ -79,14 +78,14 @@ impl Feed {
     }
 
     /// Returns what to apply and who stands for it, once there is something.
-    pub fn what(&self, node: &Node) -> Option<(What, Asker)> {
+    pub fn what(&self, node: &Node) -> Option<(source::ManifestSource, Asker)> {
         if self.is_gone.load(Ordering::Relaxed) {
             return None;
         }
         match &self.source {
             ManifestSource::Path(path) => {
                 let path = path.to_string_lossy().into_owned();
-                Some((What::Source(path), Asker::default()))
+                Some((source::ManifestSource::Source(path), Asker::default()))
             }
             ManifestSource::Http(url) => self.copy(url.reveal(), node),
             ManifestSource::Object { .. } => self.copy(&self.to_string(), node),
@@ -94,7 +93,7 @@ impl Feed {
     }
 
     /// Returns the copy of a source, if somebody stands for it where that is asked.
-    fn copy(&self, source: &str, node: &Node) -> Option<(What, Asker)> {
+    fn copy(&self, source: &str, node: &Node) -> Option<(source::ManifestSource, Asker)> {
         let copy = self.cache.copy(source)?;
         let asker = match self.accept(&copy, node) {
             Ok(asker) => asker,
@@ -103,7 +102,7 @@ impl Feed {
                 return None;
             }
         };
-        let what = What::Copy {
+        let what = source::ManifestSource::Copy {
             manifest: copy.manifest,
             shown: self.to_string(),
         };

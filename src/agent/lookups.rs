@@ -17,13 +17,15 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::log::Log;
 use crate::engine::{Level, Line};
 use crate::model::Value;
 use crate::model::json;
 use crate::model::registration::Entry;
 use crate::nats::registration::Watch;
-use crate::nats::{Bus, Connection, NatsError, backoff};
+use crate::nats::{Connection, NatsError, backoff};
+use crate::run::bus::Bus;
+use crate::run::environment::registered;
+use crate::run::log::Log;
 use crate::system::Digest;
 use crate::template::env::Registrations;
 
@@ -55,10 +57,10 @@ pub struct Notes(Arc<Mutex<Found>>);
 
 impl Notes {
     /// Returns a function for templates that notes what it is asked.
-    pub fn taking(&self, bus: Bus, stream: String) -> Registrations {
+    pub fn taking(&self, bus: Arc<dyn Bus>, stream: String) -> Registrations {
         let notes = self.clone();
         Arc::new(move |words| {
-            let found = bus.registered(&stream, words);
+            let found = registered(&*bus, &stream, words);
             let digest = found.as_deref().ok().and_then(digest_of);
             notes.note(words.map(str::to_owned), digest);
             Ok(found?.iter().map(Entry::to_value).collect::<Value>())

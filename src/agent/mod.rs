@@ -3,11 +3,11 @@
 //!
 //! An [`Agent`] is one node's: [`Agent::start`] puts the parts together, [`Agent::stop`] takes
 //! them apart in order. Read `verbs` for what a node can be asked, `schedule` for when it acts by
-//! itself, `assignment` for what the fleet wants of it, `work` for a run, `desk` for the queue,
-//! `trust` for who may
-//! ask, `spool` and `publisher` for how events reach the bus, `herald` for what Choria's tools hear,
-//! `registrar` for services, `lookups` for those of others, `turn` and `handover` for the other programs
-//! that make runs on this node. Everything keeps going while the bus is away.
+//! itself, `assignment` for what the fleet wants of it, `work` for what it gives a run to work with,
+//! `desk` for the queue, `trust` for who may ask, `spool` and `publisher` for how events reach the
+//! bus, `herald` for what Choria's tools hear, `registrar` for services, `lookups` for those of
+//! others, `intake` for the other programs that make runs on this node. Everything keeps going while
+//! the bus is away. What a run is, is not known here: that is `run`.
 
 pub mod assignment;
 pub mod cache;
@@ -16,28 +16,24 @@ pub mod data;
 pub mod desk;
 pub mod facts;
 pub mod feed;
-pub mod handover;
 pub mod herald;
+mod intake;
 mod link;
-pub mod log;
 pub mod lookups;
 pub mod metrics;
 pub mod monitor;
 pub mod node;
 pub mod notify;
 pub mod outbox;
-pub mod pause;
 pub mod presence;
 pub mod publisher;
 pub mod registrar;
+mod reporter;
 pub mod schedule;
 pub mod serve;
 pub mod simulate;
-mod slots;
-pub mod sources;
 pub mod spool;
 pub mod trust;
-pub mod turn;
 pub mod verbs;
 pub mod work;
 
@@ -56,15 +52,13 @@ use data::DataKeeper;
 use desk::Desk;
 use facts::FactsKeeper;
 use feed::{Feed, News};
-use handover::Intake;
 use herald::Herald;
-use log::Log;
+use intake::Takeover;
 use lookups::{Keeper, Lookups};
 use metrics::Metrics;
 use monitor::{Monitor, MonitorError, Probes};
 use node::{Memory, Node, VERSION};
 use outbox::Outbox;
-use pause::PauseBook;
 use presence::Presence;
 use publisher::Publisher;
 use registrar::Registrar;
@@ -72,7 +66,6 @@ use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
 use trust::audit::Audit;
 use trust::{Gatekeeper, TrustError, this_boot};
-use turn::Turns;
 use verbs::Answering;
 
 use crate::engine::{Level, Line};
@@ -81,6 +74,11 @@ use crate::model::Value;
 use crate::model::node::BadName;
 use crate::model::request::RequestError;
 use crate::nats::{Bus, Connection, NatsError, Patience, Settings, Subjects, connect};
+use crate::run::RunLock;
+use crate::run::executor::{Executor, Local};
+use crate::run::handover::Intake;
+use crate::run::log::Log;
+use crate::run::pause::PauseStore;
 use crate::system::files::{self, FileError};
 use crate::system::{Clock, SystemClock};
 
@@ -145,15 +143,14 @@ impl Agent {
             ..settings.clone()
         };
         let connection = connect(&settings, Patience::ForEver, "choria-ccm").await?;
-        let node = build(
-            config,
-            &subjects,
-            &connection,
-            &spool,
+        let parts = Parts {
             environ,
             log,
             metrics,
-        )?;
+            executor: Arc::new(Local),
+            facts: None,
+        };
+        let node = build(config, &subjects, &connection, &spool, parts)?;
         let fields = [
             ("identity", node.identity.to_string()),
             ("version", VERSION.to_owned()),
@@ -338,7 +335,7 @@ impl Agent {
 
     /// Takes over the events of runs that other programs make on this node.
     fn begin_intake(&mut self, config: &Config) -> Result<(), AgentError> {
-        let mut intake = Intake::open(&config.state_dir)?;
+        let mut intake = Takeover::new(Intake::open(&config.state_dir)?);
         let (node, mut stopped) = (self.node.clone(), self.stop.subscribe());
         self.tasks.spawn(async move {
             let mut round = tokio::time::interval(PATROL);
@@ -422,22 +419,44 @@ async fn is_idle(node: &Node, limit: Duration) -> bool {
     wait.await.unwrap_or(true)
 }
 
+/// What a node is made of besides its configuration and its connection.
+struct Parts {
+    /// The variables of the process.
+    environ: BTreeMap<String, String>,
+    log: Log,
+    metrics: Metrics,
+    /// Carries out what the node is asked.
+    executor: Arc<dyn Executor>,
+    /// Facts that hold instead of the machine's.
+    facts: Option<Value>,
+}
+
 /// Puts together what the parts of an agent share.
 fn build(
     config: &Config,
     subjects: &Subjects,
     connection: &Connection,
     spool: &Arc<Spool>,
-    environ: BTreeMap<String, String>,
-    log: Log,
-    metrics: Metrics,
+    parts: Parts,
 ) -> Result<Node, AgentError> {
+    let Parts {
+        environ,
+        log,
+        metrics,
+        executor,
+        facts,
+    } = parts;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     files::create_private_dir(&config.state_dir)?;
-    let turns = Turns::of(&config.state_dir);
-    let desk = Desk::open(clock.clone(), config.queue, config.run_timeout, Some(turns));
+    let run_lock = RunLock::of(&config.state_dir);
+    let desk = Desk::open(
+        clock.clone(),
+        config.queue,
+        config.run_timeout,
+        Some(run_lock),
+    );
     let places = Places::from_env(&environ);
-    let (pause, trouble) = PauseBook::open(&config.state_dir.join("pause.json"), clock.clone());
+    let (pause, trouble) = PauseStore::open(&config.state_dir.join("pause.json"), clock.clone());
     let trust = config.trust.as_ref();
     let gatekeeper = Gatekeeper::open(trust, &config.state_dir, &this_boot(), clock.clone())?;
     let outbox = Outbox::new(
@@ -465,12 +484,13 @@ fn build(
             .map(|(key, value)| (key.as_str(), Value::from(value.as_str())))
             .collect(),
         state_dir: config.state_dir.clone(),
-        facts: FactsKeeper::new(
-            places,
-            clock.clone(),
-            config.facts_interval,
-            metrics.clone(),
-        ),
+        facts: match facts {
+            Some(facts) => FactsKeeper::fixed(facts, clock.clone(), metrics.clone()),
+            None => {
+                let interval = config.facts_interval;
+                FactsKeeper::new(places, clock.clone(), interval, metrics.clone())
+            }
+        },
         data: DataKeeper::new(
             config.external_data_url.clone(),
             config.state_dir.join("data.json"),
@@ -486,7 +506,7 @@ fn build(
         registration_stream: config.registration_stream.clone(),
         lookups: config.registration_watch.then(Lookups::default),
         bus: Bus::over(connection.clone(), Handle::current()),
-        pretend: None,
+        executor,
         metrics,
         log,
         memory: Memory::default(),

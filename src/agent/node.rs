@@ -1,6 +1,6 @@
 //! A node: what every part of its agent shares. Who it is, what it knows, what it is doing.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,17 +8,14 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 
-use super::data::{DataKeeper, MAX_BYTES};
+use super::data::DataKeeper;
 use super::desk::Desk;
 use super::facts::FactsKeeper;
 use super::herald::Herald;
-use super::log::Log;
 use super::lookups::Lookups;
 use super::metrics::Metrics;
 use super::outbox::Outbox;
-use super::pause::PauseBook;
 use super::registrar::Registrar;
-use super::simulate::Pretend;
 use super::trust::Gatekeeper;
 use super::trust::audit::Audit;
 use crate::engine::{EventIds, Level, Line};
@@ -28,8 +25,10 @@ use crate::model::id::EventId;
 use crate::model::node::{NODE_STATUS, NodeName, NodeStatus, Token};
 use crate::model::run::RunSummary;
 use crate::nats::Bus;
-use crate::system::{Clock, files};
-use crate::template::Env;
+use crate::run::executor::Executor;
+use crate::run::log::Log;
+use crate::run::pause::PauseStore;
+use crate::system::Clock;
 
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -58,7 +57,7 @@ pub struct Node {
     pub clock: Arc<dyn Clock>,
     pub facts: FactsKeeper,
     pub data: DataKeeper,
-    pub pause: PauseBook,
+    pub pause: PauseStore,
     pub gatekeeper: Gatekeeper,
     pub audit: Audit,
     pub desk: Desk,
@@ -73,8 +72,8 @@ pub struct Node {
     pub bus: Bus,
     pub metrics: Metrics,
     pub log: Log,
-    /// Set for a node that only pretends.
-    pub(super) pretend: Option<Pretend>,
+    /// Carries out what the node is asked.
+    pub executor: Arc<dyn Executor>,
     pub(super) memory: Memory,
 }
 
@@ -100,25 +99,6 @@ impl Node {
     /// Returns an id that is greater than all before it.
     pub fn next_id(&self) -> EventId {
         lock(&self.memory.ids).next(self.clock.now())
-    }
-
-    /// Returns what templates see in a run whose relative paths start at `directory`.
-    pub fn env(&self, directory: &Path) -> Env {
-        let bus = self.bus.clone();
-        let (registry, stream) = (bus.clone(), self.registration_stream.clone());
-        Env {
-            facts: self.facts.current(),
-            environ: self.environ.clone(),
-            working_dir: directory.to_owned(),
-            read_file: Some(Arc::new(|path: &Path| {
-                files::read_to_string(path, MAX_BYTES).map_err(|err| err.to_string())
-            })),
-            kv_get: Some(Arc::new(move |bucket, key| bus.kv_get(bucket, key))),
-            registrations: Some(Arc::new(move |words| {
-                registry.registrations(&stream, words)
-            })),
-            ..Env::default()
-        }
     }
 
     /// Returns what the node says about itself.

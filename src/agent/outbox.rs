@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use super::log::Log;
 use super::spool::{Class, Record, Spool};
 use crate::engine::{Level, Line};
 use crate::model::audit::AuditEvent;
@@ -13,6 +12,7 @@ use crate::model::json;
 use crate::model::node::{SpoolStatus, Token};
 use crate::model::run::{RunOutcome, RunSummary};
 use crate::nats::{Subject, Subjects};
+use crate::run::log::Log;
 
 /// Takes what happened and keeps it until the bus has it.
 #[derive(Clone)]

@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::log::Log;
 use super::metrics::Metrics;
 use crate::engine::{Level, Line, Standing};
 use crate::model::registration::{Entry, Ttl};
 use crate::nats::registration::Destination;
 use crate::nats::{Connection, NatsError, backoff};
+use crate::run::log::Log;
 use crate::system::Clock;
 
 /// How many services may wait.
@@ -220,8 +220,8 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::agent::log::Style;
     use crate::model::registration::Port;
+    use crate::run::log::Style;
     use crate::system::{FixedClock, SystemClock};
 
     fn registrar() -> (Registrar, Arc<FixedClock>) {

@@ -15,11 +15,12 @@ use super::desk::{Job, Refusal};
 use super::feed::Feed;
 use super::node::Node;
 use super::trust::Asker;
-use super::work::{Done, Order, What};
+use super::work::{Done, Order};
 use crate::engine::{Level, Mode};
-use crate::model::Value;
 use crate::model::run::Trigger;
 use crate::nats::Link;
+use crate::run::Request;
+use crate::run::source::ManifestSource;
 
 /// A manifest that was applied a moment ago is not applied again by the clock. What the clock
 /// itself did last is older than this: turns begin late by a moment, never by half an interval.
@@ -234,7 +235,7 @@ impl Schedule {
     }
 
     async fn perform(&self, order: Order) -> Option<Done> {
-        let shown = order.what.shown();
+        let shown = order.request.manifest.shown();
         match perform(&self.node, order).await {
             Ok(done) => Some(done),
             Err(refusal) => {
@@ -246,19 +247,17 @@ impl Schedule {
     }
 }
 
-fn order(node: &Node, (what, asker): (What, Asker), trigger: Trigger, mode: Mode) -> Order {
-    Order {
-        run_id: node.next_id(),
-        what,
-        mode,
-        data: Value::Null,
-        governor: None,
+fn order(
+    node: &Node,
+    (manifest, asker): (ManifestSource, Asker),
+    trigger: Trigger,
+    mode: Mode,
+) -> Order {
+    let request = Request {
         trigger,
-        generation: None,
-        request_id: String::new(),
-        caller: String::new(),
-        asker,
-    }
+        ..Request::new(node.next_id(), manifest, mode)
+    };
+    Order { request, asker }
 }
 
 /// Queues an order at the desk and returns what came of it.

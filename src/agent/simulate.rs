@@ -1,5 +1,5 @@
-//! Simulated nodes: the real protocol, schedule and assignments, over an engine that only
-//! pretends. For trying a fleet on one machine; nothing on that machine is changed.
+//! Simulated nodes: the real protocol, schedule and assignments, over an executor that changes
+//! nothing. For trying a fleet on one machine.
 //!
 //! Every node has a connection of its own. What a node would keep on disk for itself is shared:
 //! one spool, one publisher, one cache of bundles. Events that no work stands behind are made up by
@@ -9,7 +9,7 @@ mod bustle;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
@@ -19,12 +19,10 @@ use tokio::task::JoinSet;
 use self::bustle::Bustle;
 use super::cache::Cache;
 use super::config::{Config, SpoolConfig};
-use super::desk::Permit;
-use super::log::Log;
 use super::metrics::Metrics;
-use super::node::Node;
-use super::{Agent, AgentError, build, open_spool, publish};
-use crate::engine::{Mode, Session};
+use super::{Agent, AgentError, Parts, build, open_spool, publish};
+use crate::engine::run::RunError;
+use crate::engine::{EventIds, Session, Sink};
 use crate::manifest::Manifest;
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
@@ -32,7 +30,9 @@ use crate::model::json;
 use crate::model::node::{NodeName, Token};
 use crate::model::resource::Resource;
 use crate::nats::{Patience, Settings, Subjects, connect};
-use crate::system::{Digest, random};
+use crate::run::executor::{EnsureError, Executor, Work};
+use crate::run::log::Log;
+use crate::system::{Clock, Digest, random};
 
 /// How many nodes are started at the same time.
 const AT_ONCE: usize = 64;
@@ -55,74 +55,80 @@ pub struct Options {
     pub events: u32,
 }
 
-/// An engine that changes nothing and says it did.
-pub struct Pretend {
+/// Changes nothing and reports events as if it had.
+pub(super) struct Simulated {
+    node: NodeName,
     failure_rate: f64,
     latency: Duration,
+    ids: Mutex<EventIds>,
     /// What was last asked of each resource: the same again is stable.
     asked: Mutex<HashMap<String, Digest>>,
 }
 
-impl Pretend {
-    pub fn new(failure_rate: f64, latency: Duration) -> Self {
+impl Executor for Simulated {
+    fn apply(
+        &self,
+        work: Work<'_>,
+        manifest: &Manifest,
+        sink: &mut dyn Sink,
+    ) -> (Session, Result<(), RunError>) {
+        let noop = work.scope.mode.noop;
+        let mut session = work.session;
+        for resource in &manifest.resources {
+            if let Some(reason) = (work.stop)() {
+                let label = resource.label();
+                return (session, Err(RunError::Stopped { label, reason }));
+            }
+            let event = self.event(work.clock, resource, noop);
+            sink.event(&event, None);
+            // A session in memory takes every event.
+            let _ = session.record(event);
+        }
+        (session, Ok(()))
+    }
+
+    fn ensure(
+        &self,
+        work: Work<'_>,
+        resource: &Arc<Resource>,
+        sink: &mut dyn Sink,
+    ) -> (Session, Result<TransactionEvent, EnsureError>) {
+        let event = self.event(work.clock, resource, work.scope.mode.noop);
+        sink.event(&event, None);
+        (work.session, Ok(event))
+    }
+}
+
+impl Simulated {
+    fn new(node: &NodeName, failure_rate: f64, latency: Duration) -> Self {
         Self {
+            node: node.clone(),
             failure_rate,
             latency,
+            ids: Mutex::default(),
             asked: Mutex::default(),
         }
     }
 
-    /// Returns the events of a manifest as if it had been applied.
-    pub(super) fn run(
-        &self,
-        node: &Node,
-        manifest: &Manifest,
-        mode: Mode,
-        permit: &Permit,
-    ) -> (Session, Option<String>) {
-        let mut session = Session::memory(node.clock.now());
-        for resource in &manifest.resources {
-            if let Some(reason) = permit.stop_reason(node.clock.now()) {
-                let error = format!("stopped before {}: {reason}", resource.label());
-                return (session, Some(error));
-            }
-            let event = self.event(node, resource, mode.noop);
-            node.outbox.event(&event);
-            if let Err(err) = session.record(event) {
-                return (session, Some(err.to_string()));
-            }
-        }
-        (session, None)
-    }
-
-    /// Returns the event of a resource as if it had been applied.
-    pub(super) fn event(
-        &self,
-        node: &Node,
-        resource: &Arc<Resource>,
-        noop: bool,
-    ) -> TransactionEvent {
-        let began = node.clock.monotonic();
+    /// Returns the event of a resource as if it had been applied, after the time that takes.
+    fn event(&self, clock: &dyn Clock, resource: &Arc<Resource>, noop: bool) -> TransactionEvent {
+        let began = clock.monotonic();
         // Half to one and a half of the average.
         let chance = (random() & 0xffff) as f64 / 65536.0;
-        node.clock.sleep(self.latency.mul_f64(0.5 + chance));
-        let mut event = self.verdict(node, resource, noop);
-        event.duration = node.clock.monotonic().saturating_sub(began);
+        clock.sleep(self.latency.mul_f64(0.5 + chance));
+        let mut event = self.verdict(clock, resource, noop);
+        event.duration = clock.monotonic().saturating_sub(began);
         event
     }
 
     /// Returns the event of a resource at once.
-    pub(super) fn verdict(
-        &self,
-        node: &Node,
-        resource: &Arc<Resource>,
-        noop: bool,
-    ) -> TransactionEvent {
-        let now = node.clock.now();
-        let mut event = TransactionEvent::begin(node.next_id(), now, "simulated", resource);
+    fn verdict(&self, clock: &dyn Clock, resource: &Arc<Resource>, noop: bool) -> TransactionEvent {
+        let now = clock.now();
+        let id = lock(&self.ids).next(now);
+        let mut event = TransactionEvent::begin(id, now, "simulated", resource);
         let label = resource.label();
         event.noop = noop;
-        if self.fails(node, &label) {
+        if self.fails(&label) {
             event.failed = true;
             event.errors.push("simulated failure".into());
             return event;
@@ -130,7 +136,7 @@ impl Pretend {
         event.final_ensure.clone_from(&resource.common.ensure);
         let wanted = json::compact(&**resource).unwrap_or_default();
         let wanted = Digest::of(wanted.as_bytes());
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&self.asked);
         event.changed = asked.get(&label) != Some(&wanted);
         if !noop {
             asked.insert(label, wanted);
@@ -140,8 +146,8 @@ impl Pretend {
         event
     }
 
-    fn fails(&self, node: &Node, label: &str) -> bool {
-        let text = format!("{}/{label}", node.identity);
+    fn fails(&self, label: &str) -> bool {
+        let text = format!("{}/{label}", self.node);
         let digest = Digest::of(text.as_bytes());
         let (first, _) = digest
             .as_bytes()
@@ -150,6 +156,10 @@ impl Pretend {
         let part = f64::from(u32::from_be_bytes(*first)) / f64::from(u32::MAX);
         part < self.failure_rate
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A fleet that is simulated.
@@ -196,22 +206,32 @@ impl Simulation {
             let (log, metrics) = (log.clone(), metrics.clone());
             async move {
                 let connection = connect(settings, Patience::ForEver, "choria-ccm").await?;
-                let none = BTreeMap::new();
-                let mut node = build(config, &subjects, &connection, &spool, none, log, metrics)?;
-                node.facts.know(facts(number, options.nodes));
-                node.pretend = Some(Pretend::new(options.failure_rate, options.latency));
-                Agent::assemble(config, node, connection, subjects, cache).await
+                let identity = &config.identity;
+                let executor = Simulated::new(identity, options.failure_rate, options.latency);
+                let executor = Arc::new(executor);
+                let parts = Parts {
+                    environ: BTreeMap::new(),
+                    log,
+                    metrics,
+                    executor: executor.clone(),
+                    facts: Some(facts(number, options.nodes)),
+                };
+                let node = build(config, &subjects, &connection, &spool, parts)?;
+                let agent = Agent::assemble(config, node, connection, subjects, cache).await?;
+                Ok::<_, AgentError>((agent, executor))
             }
         });
         let mut starting = starting.buffer_unordered(AT_ONCE);
         let mut agents = Vec::with_capacity(options.nodes);
-        while let Some(agent) = starting.next().await {
-            agents.push(agent?);
+        let mut nodes = Vec::with_capacity(options.nodes);
+        while let Some(started) = starting.next().await {
+            let (agent, executor) = started?;
+            nodes.push((agent.node().clone(), executor));
+            agents.push(agent);
         }
         drop(starting);
-        let nodes = agents.iter().map(|agent| agent.node().clone());
         Ok(Self {
-            bustle: Bustle::start(nodes.collect(), options.events)?,
+            bustle: Bustle::start(nodes, options.events)?,
             agents,
             publishing,
             stop_publishing,

@@ -13,7 +13,7 @@ use super::desk::{Job, Permit, Refusal};
 use super::node::Node;
 use super::trust::Asker;
 use super::trust::audit::Request;
-use super::work::{Done, Order, What};
+use super::work::{Done, Order};
 use crate::engine::{Level, Mode};
 use crate::model::document::parse_message;
 use crate::model::envelope::Envelope;
@@ -23,6 +23,8 @@ use crate::model::policy::Asked;
 use crate::model::request::{EnsureResponse, StatusResponse, parse_ensure, parse_status};
 use crate::model::run::{ApplyRequest, ApplyResponse, CurrentRun, RunId, Trigger, parse_apply};
 use crate::nats::Verb;
+use crate::run::Request as RunRequest;
+use crate::run::source::ManifestSource;
 use crate::template::filter;
 use crate::template::path;
 
@@ -230,7 +232,7 @@ impl Answering {
             .await;
         match result {
             Ok(Ok((event, diff))) => reply(&EnsureResponse::new(Ok(event)).with_diff(diff)),
-            Ok(Err(reason)) => refuse(Verb::Ensure, code::BAD_REQUEST, reason),
+            Ok(Err(err)) => refuse(Verb::Ensure, code::BAD_REQUEST, err.to_string()),
             Err(refusal) => refused(Verb::Ensure, &refusal),
         }
     }
@@ -242,11 +244,12 @@ impl Answering {
             Err(err) => return self.malformed(question, err.to_string()),
         };
         let order = self.order(request.clone(), question);
-        let shown = order.what.shown();
+        let request_mode = order.request.mode;
+        let shown = order.request.manifest.shown();
         let about = About {
             label: &shown,
-            noop: order.mode.noop || (self.node.noop && !order.mode.health_check_only),
-            run_id: Some(order.run_id.clone()),
+            noop: request_mode.noop || (self.node.noop && !request_mode.health_check_only),
+            run_id: Some(order.request.run_id.clone()),
         };
         let asked = Asked {
             verb: Verb::Apply.as_str(),
@@ -256,12 +259,12 @@ impl Answering {
         if let Err(denied) = question.asker.may(&asked) {
             return self.deny(question, &about, &denied.to_string());
         }
-        let harmless = order.mode.noop || order.mode.health_check_only;
+        let harmless = request_mode.noop || request_mode.health_check_only;
         if let Some(reason) = self.paused(harmless) {
             return self.turn_down(question, &about, code::PAUSED, reason);
         }
         self.allow(question, &about);
-        let run_id = order.run_id.clone();
+        let run_id = order.request.run_id.clone();
         let run = order.as_current(&self.node);
         let node = self.node.clone();
         let accepted = self.submit(run, envelope, move |permit| order.carry_out(&node, &permit));
@@ -287,24 +290,24 @@ impl Answering {
 
     fn order(&self, request: ApplyRequest, question: &Question) -> Order {
         let envelope = &question.envelope;
-        let what = match request.manifest.is_empty() {
-            true => What::Source(request.source),
-            false => What::Text(request.manifest),
+        let manifest = if request.manifest.is_empty() {
+            ManifestSource::Source(request.source)
+        } else {
+            ManifestSource::Text(request.manifest)
+        };
+        let mode = Mode {
+            noop: request.noop || (envelope.noop && !request.health_check_only),
+            health_check_only: request.health_check_only,
+            diff: envelope.diff,
         };
         Order {
-            run_id: self.node.next_id(),
-            what,
-            mode: Mode {
-                noop: request.noop || (envelope.noop && !request.health_check_only),
-                health_check_only: request.health_check_only,
-                diff: question.envelope.diff,
+            request: RunRequest {
+                data: request.data,
+                governor: request.governor,
+                request_id: envelope.request_id.clone(),
+                caller: envelope.caller.clone(),
+                ..RunRequest::new(self.node.next_id(), manifest, mode)
             },
-            data: request.data,
-            governor: request.governor,
-            trigger: Trigger::Request,
-            generation: None,
-            request_id: envelope.request_id.clone(),
-            caller: envelope.caller.clone(),
             asker: question.asker.clone(),
         }
     }
@@ -337,7 +340,7 @@ impl Answering {
         let node = self.node.clone();
         match self.read(move || node.state_of(&request)).await {
             Ok(Ok(state)) => reply(&StatusResponse::new(Ok(state))),
-            Ok(Err(reason)) => refuse(Verb::Status, code::BAD_REQUEST, reason),
+            Ok(Err(err)) => refuse(Verb::Status, code::BAD_REQUEST, err.to_string()),
             Err(reason) => refuse(Verb::Status, code::INTERNAL, reason),
         }
     }

@@ -19,18 +19,17 @@ use super::outputs::{
     FactsOutput, NO_RUN, PingOutput, StatusOutput, ensured, failure_of, no_run, summary, told,
 };
 use super::reply::{Answer, Failure};
-use super::run::{Order, Task, What, busy, facts_of};
-use crate::agent::pause::PauseBook;
-use crate::agent::turn::Turns;
-use crate::engine::{EventIds, Machine, Mode, Scope, look, to_look_at};
+use super::run::{Order, Task, busy, facts_of, surroundings};
+use crate::engine::EventIds;
 use crate::model::node::NodeName;
 use crate::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
-use crate::model::resource::decode;
 use crate::model::run::RunId;
 use crate::model::{self, json};
-use crate::resource::package;
-use crate::system::{Accounts, Clock, SystemRunner, files};
-use crate::template::{Env, path};
+use crate::run::pause::PauseStore;
+use crate::run::source::ManifestSource;
+use crate::run::{self, RunLock};
+use crate::system::{Clock, files};
+use crate::template::path;
 
 /// The most seconds that an action waits for the end of its run: well below the DDL's timeout,
 /// because starting us and sending the reply take time too.
@@ -100,8 +99,8 @@ impl Asked<'_> {
 
     fn apply(&self, data: &Map<String, Value>, book: &Book) -> Result<Answer, Failure> {
         let what = match (text(data, "source"), text(data, "manifest")) {
-            (Some(source), None) => What::Source(source.into()),
-            (None, Some(manifest)) => What::Text(manifest.into()),
+            (Some(source), None) => ManifestSource::Source(source.into()),
+            (None, Some(manifest)) => ManifestSource::Text(manifest.into()),
             (None, None) => return Err(Failure::MissingData("source or manifest".into())),
             (Some(_), Some(_)) => {
                 return Err(Failure::invalid("source and manifest exclude each other"));
@@ -155,6 +154,8 @@ impl Asked<'_> {
             facts: self.choria_facts()?,
             nats_server: self.config.nats_server.clone(),
             nats_context: self.config.nats_context.clone(),
+            cfengine_module: self.config.cfengine_module.clone(),
+            choria_collective: self.config.choria_collective.clone(),
             caller: self.request.callerid.clone(),
             request_id: self.request.requestid.clone(),
         })
@@ -182,7 +183,7 @@ impl Asked<'_> {
         // A run of ours would be met by the new process, too, a second later. One of the daemon
         // may be over by then.
         if let Some(id) = book.current().map_err(Failure::unknown)? {
-            return Err(busy(&format!("(run {id})")));
+            return Err(busy(Some(&id), ""));
         }
         order.start(self.program, self.path)?;
         self.watch(&order.run_id, book, wait)
@@ -207,10 +208,10 @@ impl Asked<'_> {
     /// Returns why the node's daemon was told to leave the node alone, if it was.
     fn paused(&self) -> Option<String> {
         let file = self.config.state_dir.join("pause.json");
-        match PauseBook::open(&file, self.clock.clone()) {
+        match PauseStore::open(&file, self.clock.clone()) {
             // A pause that can't be read may be one.
             (_, Some(trouble)) => Some(trouble),
-            (book, None) => book.current().map(|pause| pause.reason),
+            (store, None) => store.current().map(|pause| pause.reason),
         }
     }
 
@@ -256,35 +257,15 @@ impl Asked<'_> {
             },
             None,
         )?;
-        let mut resource =
-            to_look_at(request.type_name, &request.name).map_err(Failure::invalid)?;
-        if let Some(properties) = &request.properties {
-            let declared = decode::resources(request.type_name, properties);
-            if let Some(declared) = declared.map_err(Failure::invalid)?.pop() {
-                resource.common.provider = declared.resource.common.provider;
-                resource.properties = declared.resource.properties;
-            }
-        }
+        let resource = run::resource_of(&request).map_err(Failure::invalid)?;
         let bus = bus(
             self.config.nats_server.clone(),
             self.config.nats_context.clone(),
         );
-        let env = Env {
-            facts: facts_of(&self.choria_facts()?, self.clock.clone()),
-            working_dir: "/".into(),
-            kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-                bus.kv_get(bucket, key)
-            })),
-            ..Env::default()
-        };
-        let machine = Machine {
-            runner: &SystemRunner::new(),
-            clock: &*self.clock,
-            accounts: Accounts::default(),
-        };
-        let scope = Scope::new(env, Mode::default());
-        let packages = package::Shared::default();
-        let state = look(&resource, &scope, &machine, &packages).map_err(Failure::aborted)?;
+        let env = surroundings(&self.choria_facts()?, &bus, self.clock.clone());
+        let module = self.config.cfengine_module.as_deref();
+        let state = run::inspect(&resource, env.env(Path::new("/")), module, &*self.clock)
+            .map_err(Failure::aborted)?;
         Answer::new(&StatusOutput {
             ensure: state.common.ensure.clone(),
             state: serde_json::to_value(&state).map_err(Failure::unknown)?,
@@ -332,8 +313,8 @@ impl Asked<'_> {
             },
             None,
         )?;
-        let turns = Turns::of(&self.config.state_dir);
-        let current = turns.current().map_err(Failure::unknown)?;
+        let run_lock = RunLock::of(&self.config.state_dir);
+        let current = run_lock.current().map_err(Failure::unknown)?;
         let (last_run, state) = match book.latest().map_err(Failure::unknown)? {
             Some((record, state)) => (record.run_id.to_string(), state.as_str()),
             None => (String::new(), NO_RUN),

@@ -11,11 +11,11 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::reply::clipped;
-use crate::agent::turn::named_in;
 use crate::model::event::{Outcome, Summary, TransactionEvent};
 use crate::model::json;
 use crate::model::run::{RunId, RunOutcome};
 use crate::model::text::{maybe_timestamp, timestamp};
+use crate::run::RunLock;
 use crate::system::files::{self, Durability};
 use crate::system::{Clock, FileError, FileLock, LockError};
 
@@ -213,13 +213,12 @@ impl Book {
 
     /// Takes the lock for a run.
     pub(super) fn lock(&self, id: &RunId, clock: &dyn Clock) -> Result<FileLock, LockError> {
-        FileLock::acquire(&self.lock_file(), &format!("run {id}"), PATIENCE, clock)
+        RunLock::at(self.lock_file()).take(id, PATIENCE, clock)
     }
 
     /// Returns the run that holds the lock, if one does.
     pub(super) fn current(&self) -> Result<Option<RunId>, BookError> {
-        let holder = FileLock::holder(&self.lock_file())?;
-        Ok(holder.as_deref().and_then(named_in))
+        Ok(RunLock::at(self.lock_file()).current()?)
     }
 
     /// Writes the record of a run that begins, and forgets the oldest.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::ddl::Action;
 use crate::model::document::unknown_name;
+use crate::model::node::{BadName, Token};
 use crate::nats::{Bus, Given, context};
 use crate::system::{FileError, files};
 
@@ -20,9 +21,11 @@ const STATE_DIR: &str = "/var/lib/choria/ccm";
 /// The name of the folder of runs in the state directory.
 const RUNS: &str = "choria-runs";
 
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 9] = [
     "activate",
     "actions",
+    "cfengine_module",
+    "choria_collective",
     "nats_context",
     "nats_server",
     "noop",
@@ -56,6 +59,10 @@ pub(super) struct Config {
     run_dir: Option<PathBuf>,
     pub nats_server: Option<String>,
     pub nats_context: Option<String>,
+    /// The package module of a plain `provider: cfengine`.
+    pub cfengine_module: Option<String>,
+    /// The collective whose governors limit runs.
+    pub choria_collective: Token,
 }
 
 impl Default for Config {
@@ -68,6 +75,8 @@ impl Default for Config {
             run_dir: None,
             nats_server: None,
             nats_context: None,
+            cfengine_module: None,
+            choria_collective: Token::choria_collective(),
         }
     }
 }
@@ -115,6 +124,12 @@ impl Config {
             "state_dir" => self.state_dir = directory(value).map_err(wrong)?,
             "nats_context" => self.nats_context = Some(value.into()),
             "nats_server" => self.nats_server = Some(value.into()),
+            "cfengine_module" => self.cfengine_module = Some(value.into()),
+            "choria_collective" => {
+                self.choria_collective = value
+                    .parse()
+                    .map_err(|err: BadName| wrong(err.to_string()))?;
+            }
             _ => return Err(unknown_name("key", key, &KEYS)),
         }
         Ok(())
@@ -181,7 +196,8 @@ mod tests {
     fn every_key_is_read() {
         let text = "# ours\n\nactivate = no\nactions = ping, status\nnoop=true\n\
                     run_dir = /srv/runs\nstate_dir = /srv/state\nnats_context = ops\n\
-                    nats_server = nats://a,nats://b\n";
+                    nats_server = nats://a,nats://b\ncfengine_module = apt_get\n\
+                    choria_collective = ops\n";
         let config = Config::parse(text).unwrap();
         assert_eq!(
             config,
@@ -193,6 +209,8 @@ mod tests {
                 run_dir: Some("/srv/runs".into()),
                 nats_server: Some("nats://a,nats://b".into()),
                 nats_context: Some("ops".into()),
+                cfengine_module: Some("apt_get".into()),
+                choria_collective: "ops".parse().unwrap(),
             }
         );
     }

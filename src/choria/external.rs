@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::actions::Asked;
 use super::config::Config;
 use super::reply::{Answer, Failure, Reply, clipped, on_one_line};
-use crate::agent::config::local_identity;
+use crate::run::local_identity;
 use crate::system::Clock;
 use crate::system::files::{self, Durability, FileError};
 

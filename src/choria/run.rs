@@ -2,7 +2,7 @@
 //!
 //! The order travels in a nameless file, so that no secret is on disk or in a list of processes. The
 //! process that carries it out says one line, that it began or why not, and nothing more; from then
-//! on the book tells. The turn of the node and the lock of the book are taken by the one process that
+//! on the book tells. The run lock of the node and the lock of the book are taken by the one process that
 //! needs them, for as long as it lives: between two that want them nothing can go wrong.
 
 use std::io::{Read, Write};
@@ -17,36 +17,28 @@ use super::book::{Book, BookError, PATIENCE, Record, RunResult, briefs, fitting}
 use super::config::bus;
 use super::ddl::Action;
 use super::reply::{Failure, clipped};
-use crate::agent::handover::{Handover, HandoverError};
-use crate::agent::sources::{self, Fetched};
-use crate::agent::turn::{Turns, named_in};
-use crate::engine::{Engine, EventIds, Line, Machine, Mode, Owed, Scope, Session, Sink};
+use crate::engine::{Checked, EventIds, Level, Line, Mode, Session, Sink, Standing};
 use crate::facts::{Gatherer, Places};
-use crate::hiera::Layers;
-use crate::manifest::{self, Input, Manifest};
-use crate::model::Value;
 use crate::model::event::TransactionEvent;
-use crate::model::json;
 use crate::model::node::{NodeName, Token};
+use crate::model::registration::Entry;
 use crate::model::request::parse_ensure;
-use crate::model::resource::Phase;
-use crate::model::run::{RUN_SUMMARY, RunId, RunSummary, Trigger};
-use crate::model::secret::redact_url;
+use crate::model::resource::Resource;
+use crate::model::run::{RunId, RunSummary};
+use crate::model::{Value, json};
 use crate::nats::{Bus, registration};
+use crate::run::bus::StopReason;
+use crate::run::environment::Surroundings;
+use crate::run::executor::Local;
+use crate::run::handover::{Handover, HandoverError};
+use crate::run::source::ManifestSource;
+use crate::run::{self, Governors, Host, OutsideData, Request, RunError, RunLock, run_of};
 use crate::system::runner::{detach, lead_session};
-use crate::system::{
-    Accounts, Cause, Clock, Command, Digest, FileLock, LockError, SystemRunner, files,
-};
+use crate::system::{Cause, Clock, Command, FileLock, LockError, files};
 use crate::template::env::Facts;
-use crate::template::expr::Cache;
-use crate::template::{Env, resolve};
 
 /// The longest order: a request with facts.
 const MAX_ORDER: u64 = 64 * 1024 * 1024;
-
-/// The largest manifest that is read, and the largest file that a template may read.
-const MAX_MANIFEST: u64 = 256 * 1024 * 1024;
-const MAX_READ: u64 = 16 * 1024 * 1024;
 
 /// How long a process may take to say that it began; it waits a second for each lock.
 const START_LIMIT: Duration = Duration::from_secs(5);
@@ -66,17 +58,7 @@ pub(super) enum Task {
         request: String,
         label: String,
     },
-    Apply(What),
-}
-
-/// Where a manifest is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum What {
-    /// A source as people write it: a path, a bundle, a URL.
-    Source(String),
-    /// The manifest itself.
-    Text(String),
+    Apply(ManifestSource),
 }
 
 impl Task {
@@ -84,7 +66,7 @@ impl Task {
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Ensure { label, .. } => label.clone(),
-            Self::Apply(what) => what.shown(),
+            Self::Apply(manifest) => manifest.shown(),
         }
     }
 
@@ -92,15 +74,6 @@ impl Task {
         match self {
             Self::Ensure { .. } => Action::Ensure,
             Self::Apply(_) => Action::Apply,
-        }
-    }
-}
-
-impl What {
-    fn shown(&self) -> String {
-        match self {
-            Self::Source(source) => redact_url(source).into_owned(),
-            Self::Text(_) => "inline".into(),
         }
     }
 }
@@ -122,6 +95,9 @@ pub(super) struct Order {
     pub facts: Value,
     pub nats_server: Option<String>,
     pub nats_context: Option<String>,
+    pub cfengine_module: Option<String>,
+    /// The collective whose governors limit the run.
+    pub choria_collective: Token,
     pub caller: String,
     pub request_id: String,
 }
@@ -131,8 +107,11 @@ pub(super) struct Order {
 #[serde(rename_all = "snake_case")]
 enum Word {
     Begun,
-    /// It is another run's turn.
-    Busy(String),
+    /// Another run is going on.
+    Busy {
+        run: Option<RunId>,
+        holder: String,
+    },
     Failed(String),
 }
 
@@ -142,32 +121,18 @@ pub enum DetachedError {
     #[error("could not leave the session: {0}")]
     Session(Cause),
     #[error("could not read the order: {0}")]
-    Read(std::io::Error),
+    Read(#[source] std::io::Error),
     #[error("invalid order: {0}")]
     Order(#[from] serde_json::Error),
-    #[error("busy: {0}")]
-    Busy(String),
+    #[error("busy: {holder}")]
+    Busy { run: Option<RunId>, holder: String },
     #[error(transparent)]
     Book(#[from] BookError),
 }
 
-/// Why there is no result: what was asked for can't be, or something stood in its way.
-enum Trouble {
-    Invalid(String),
-    Failed(String),
-}
-
-fn invalid(reason: impl ToString) -> Trouble {
-    Trouble::Invalid(reason.to_string())
-}
-
-fn failed(reason: impl ToString) -> Trouble {
-    Trouble::Failed(reason.to_string())
-}
-
-/// Returns the refusal of a node that is busy with something.
-pub(super) fn busy(holder: &str) -> Failure {
-    match named_in(holder) {
+/// Returns the refusal of a node that is busy with a run, or with something else.
+pub(super) fn busy(run: Option<&RunId>, holder: &str) -> Failure {
+    match run {
         Some(id) => Failure::aborted(format!("run {id} is going on: wait for its end")),
         None => Failure::aborted(format!("another run is going on: {holder}")),
     }
@@ -191,7 +156,7 @@ impl Order {
             .map_err(Failure::unknown)?;
         match serde_json::from_slice(&word) {
             Ok(Word::Begun) => Ok(()),
-            Ok(Word::Busy(holder)) => Err(busy(&holder)),
+            Ok(Word::Busy { run, holder }) => Err(busy(run.as_ref(), &holder)),
             Ok(Word::Failed(reason)) => Err(Failure::unknown(reason)),
             Err(_) => Err(Failure::unknown("the run did not begin")),
         }
@@ -209,128 +174,76 @@ impl Order {
         bus(self.nats_server.clone(), self.nats_context.clone())
     }
 
-    /// Returns what templates see. Relative paths start at `directory`.
-    fn env(&self, directory: &Path, bus: &Bus, clock: &Arc<dyn Clock>) -> Env {
-        let (bus, registry) = (bus.clone(), bus.clone());
-        Env {
-            facts: facts_of(&self.facts, clock.clone()),
-            environ: Value::empty_map(),
-            data: Value::empty_map(),
-            working_dir: directory.to_owned(),
-            read_file: Some(Arc::new(|path: &Path| {
-                files::read_to_string(path, MAX_READ).map_err(|err| err.to_string())
-            })),
-            kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-                bus.kv_get(bucket, key)
-            })),
-            registrations: Some(Arc::new(move |words| {
-                registry.registrations(registration::STREAM, words)
-            })),
-            ..Env::default()
+    /// Makes the run, and returns what happened until it was over or something stood in its way.
+    fn perform(
+        &self,
+        clock: &Arc<dyn Clock>,
+        handing: &mut Handing,
+    ) -> (Session, Option<RunError>) {
+        match &self.task {
+            Task::Ensure { request, .. } => {
+                let session = Session::memory(clock.now());
+                let resource = match parse_ensure(request) {
+                    Ok(resource) => resource,
+                    Err(error) => return (session, Some(error.into())),
+                };
+                let (session, event) = self.with_host(clock, |host| {
+                    run::ensure(resource, self.mode(), session, host, handing)
+                });
+                (session, event.err())
+            }
+            Task::Apply(manifest) => {
+                let request = Request {
+                    data: self.data.clone(),
+                    request_id: self.request_id.clone(),
+                    caller: self.caller.clone(),
+                    ..Request::new(self.run_id.clone(), manifest.clone(), self.mode())
+                };
+                let completed = self.with_host(clock, |host| run::apply(&request, host, handing));
+                (completed.session, completed.error)
+            }
         }
     }
 
-    /// Does it, and returns what happened until it was over or something stood in its way.
-    fn perform(&self, clock: &Arc<dyn Clock>, teller: &mut Teller) -> (Session, Option<Trouble>) {
-        let mut session = Session::memory(clock.now());
-        let trouble = match &self.task {
-            Task::Ensure { request, .. } => self.ensure(request, &mut session, clock, teller),
-            Task::Apply(what) => self.apply(what, &mut session, clock, teller),
-        };
-        (session, trouble.err())
-    }
-
-    fn ensure(
-        &self,
-        request: &str,
-        session: &mut Session,
-        clock: &Arc<dyn Clock>,
-        teller: &mut Teller,
-    ) -> Result<(), Trouble> {
-        let mut resource = parse_ensure(request).map_err(invalid)?;
-        let env = self.env(Path::new("/"), &self.bus(), clock);
-        let scope = Scope::new(env, self.mode());
-        resolve::resource(&mut resource, Phase::Early, &scope.env, &Cache::default())
-            .map_err(invalid)?;
-        resource.complete().map_err(invalid)?;
-        let runner = SystemRunner::new();
-        let mut engine = Engine::new(machine(&runner, &**clock), std::mem::take(session), teller);
-        let event = engine.apply(&scope, &resource.into()).map_err(invalid);
-        let result = match event {
-            Ok(event) => engine.record(&scope, event).map_err(failed),
-            Err(trouble) => Err(trouble),
-        };
-        *session = engine.into_session();
-        result
-    }
-
-    fn apply(
-        &self,
-        what: &What,
-        session: &mut Session,
-        clock: &Arc<dyn Clock>,
-        teller: &mut Teller,
-    ) -> Result<(), Trouble> {
-        let (env, manifest, _kept) = self.load(what, clock)?;
-        let mut scope = Scope::new(env, self.mode());
-        scope.external = self.data.clone();
-        let owed = Owed::open(&self.owed_file(what)?).map_err(failed)?;
-        let runner = SystemRunner::new();
-        let mut engine =
-            Engine::new(machine(&runner, &**clock), std::mem::take(session), teller).owing(owed);
-        let result = engine.run(&scope, &manifest).map_err(failed);
-        *session = engine.into_session();
-        result
-    }
-
-    fn load(
-        &self,
-        what: &What,
-        clock: &Arc<dyn Clock>,
-    ) -> Result<(Env, Manifest, Option<Fetched>), Trouble> {
+    /// Gives a run what it works with.
+    fn with_host<T>(&self, clock: &Arc<dyn Clock>, run: impl FnOnce(&Host<'_>) -> T) -> T {
         let bus = self.bus();
-        let (text, directory, kept) = match what {
-            What::Source(source) => {
-                let temporary = std::env::temp_dir();
-                let fetched = sources::fetch(source, Path::new("/"), &temporary, &**clock, &bus)
-                    .map_err(failed)?;
-                let text =
-                    files::read_to_string(&fetched.manifest_path, MAX_MANIFEST).map_err(failed)?;
-                (text, fetched.directory.clone(), Some(fetched))
-            }
-            What::Text(text) => (text.clone(), PathBuf::from("/"), None),
-        };
-        let mut env = self.env(&directory, &bus, clock);
-        let input = Input {
-            text: &text,
-            source: &what.shown(),
-            layers: Layers {
-                external: self.data.clone(),
-                ..Layers::default()
+        let surroundings = surroundings(&self.facts, &bus, clock.clone());
+        let env = |directory: &Path| Ok(surroundings.env(directory));
+        let data = |_: &Facts| Ok(OutsideData::default());
+        let gate = |_: &Resource, _: &str, _: Mode| Ok(());
+        let next_id = || EventIds::default().next(clock.now());
+        let goes_on: StopReason = Arc::new(|| None);
+        run(&Host {
+            identity: &self.identity,
+            // The daemon knows which one it is.
+            collective: &Token::default_collective(),
+            clock: &**clock,
+            bus: &bus,
+            executor: &Local,
+            base: Path::new("/"),
+            state_dir: Some(&self.state_dir),
+            cfengine_module: self.cfengine_module.as_deref(),
+            governors: Governors {
+                collective: self.choria_collective.clone(),
+                default: None,
+                ignored: false,
+                give_up: goes_on.clone(),
+                // The process has no log; the governor's own events tell it.
+                evicted: Arc::new(|_, _| {}),
             },
-        };
-        let manifest = manifest::load(input, &mut env, &Cache::default()).map_err(invalid)?;
-        Ok((env, manifest, kept))
+            env: &env,
+            data: &data,
+            gate: &gate,
+            stop: goes_on,
+            cancel: None,
+            next_id: &next_id,
+        })
     }
 
-    /// Returns where the refreshes are noted that runs of this source owe.
-    fn owed_file(&self, what: &What) -> Result<PathBuf, Trouble> {
-        let directory = self.run_dir.join("owed");
-        files::create_private_dir(&directory).map_err(failed)?;
-        // Every inline manifest is a source of its own.
-        let key = match what {
-            What::Text(text) => Digest::of(text.as_bytes()),
-            What::Source(_) => Digest::of(what.shown().as_bytes()),
-        };
-        Ok(directory.join(key.to_string()))
-    }
-
-    fn result(&self, session: &Session, trouble: Option<Trouble>) -> RunResult {
-        let (error, is_invalid) = match trouble {
-            None => (String::new(), false),
-            Some(Trouble::Invalid(reason)) => (reason, true),
-            Some(Trouble::Failed(reason)) => (reason, false),
-        };
+    fn result(&self, session: &Session, error: Option<&RunError>) -> RunResult {
+        let is_invalid = error.is_some_and(RunError::is_invalid);
+        let error = error.map(ToString::to_string).unwrap_or_default();
         let error = clipped(&error, MAX_ERROR);
         let summary = session.summary();
         let (events, omitted) = briefs(session.events());
@@ -347,34 +260,6 @@ impl Order {
             omitted,
             event,
         }
-    }
-
-    /// Returns what the fleet hears of a run when it is over: of a single resource, nothing beside
-    /// its event.
-    fn summary(&self, result: &RunResult, clock: &dyn Clock) -> Option<RunSummary> {
-        if matches!(self.task, Task::Ensure { .. }) {
-            return None;
-        }
-        let now = clock.now();
-        Some(RunSummary {
-            protocol: RUN_SUMMARY.into(),
-            event_id: EventIds::default().next(now),
-            run_id: self.run_id.clone(),
-            identity: self.identity.clone(),
-            // The daemon knows which one it is.
-            collective: Token::default_collective(),
-            source: self.task.shown(),
-            trigger: Trigger::Request,
-            outcome: result.outcome,
-            noop: self.noop,
-            health_check_only: self.health_check_only,
-            generation: None,
-            request_id: self.request_id.clone(),
-            caller: self.caller.clone(),
-            error: result.error.clone(),
-            timestamp: now,
-            summary: result.summary.clone(),
-        })
     }
 
     fn record(&self, clock: &dyn Clock) -> Record {
@@ -404,7 +289,10 @@ pub fn carry_out(
     let begun = begin(order, &*clock);
     let word = match &begun {
         Ok(_) => Word::Begun,
-        Err(DetachedError::Busy(holder)) => Word::Busy(holder.clone()),
+        Err(DetachedError::Busy { run, holder }) => Word::Busy {
+            run: run.clone(),
+            holder: holder.clone(),
+        },
         Err(error) => Word::Failed(error.to_string()),
     };
     let word = json::compact(&word)? + "\n";
@@ -412,11 +300,11 @@ pub fn carry_out(
     let _ = tell.write_all(word.as_bytes()).and_then(|()| tell.flush());
     drop(tell);
     let (order, book, record, _locks) = begun?;
-    let mut teller = Teller::begin(&order, record.started);
-    let (session, trouble) = order.perform(&clock, &mut teller);
-    let result = order.result(&session, trouble);
+    let mut handing = Handing::begin(&order, record.started);
+    let (session, error) = order.perform(&clock, &mut handing);
+    let result = order.result(&session, error.as_ref());
     // Events are safe before anybody hears that the run is over.
-    let untold = teller.finish(order.summary(&result, &*clock));
+    let untold = handing.finish();
     let record = Record {
         ended: Some(clock.now()),
         result: Some(result),
@@ -442,27 +330,32 @@ fn begin(
     let order: Order = serde_json::from_slice(&text)?;
     let book = Book::open(&order.run_dir)?;
     files::create_private_dir(&order.state_dir).map_err(BookError::from)?;
-    // Who has the turn is alone with the book, too, but for another state directory.
-    let turn = Turns::of(&order.state_dir).take(&order.run_id, PATIENCE, clock);
-    let turn = not_busy(turn)?;
+    // Who holds the run lock is alone with the book, too, but for another state directory.
+    let run_lock = RunLock::of(&order.state_dir).take(&order.run_id, PATIENCE, clock);
+    let run_lock = not_busy(run_lock)?;
     let lock = not_busy(book.lock(&order.run_id, clock))?;
     let record = order.record(clock);
     book.begin(&record)?;
-    Ok((order, book, record, [turn, lock]))
+    Ok((order, book, record, [run_lock, lock]))
 }
 
 fn not_busy(lock: Result<FileLock, LockError>) -> Result<FileLock, DetachedError> {
     match lock {
-        Err(LockError::Held { holder, .. }) => Err(DetachedError::Busy(holder)),
+        Err(LockError::Held { holder, .. }) => Err(DetachedError::Busy {
+            run: run_of(&holder),
+            holder: holder.to_string(),
+        }),
         lock => Ok(lock.map_err(BookError::from)?),
     }
 }
 
-fn machine<'m>(runner: &'m SystemRunner, clock: &'m dyn Clock) -> Machine<'m> {
-    Machine {
-        runner,
-        clock,
-        accounts: Accounts::default(),
+/// Returns what templates see besides their data.
+pub(super) fn surroundings(choria: &Value, bus: &Bus, clock: Arc<dyn Clock>) -> Surroundings {
+    Surroundings {
+        facts: facts_of(choria, clock),
+        environ: Value::empty_map(),
+        bus: Arc::new(bus.clone()),
+        registration_stream: registration::STREAM.into(),
     }
 }
 
@@ -487,34 +380,65 @@ pub(super) fn facts_of(choria: &Value, clock: Arc<dyn Clock>) -> Facts {
     }))
 }
 
-/// Hands events over to the daemon of the node, if it has one. Lines nobody watches.
-struct Teller(Result<Option<Handover>, HandoverError>);
+/// Hands what happens over to the daemon of the node, if it has one.
+struct Handing {
+    to: Result<Option<Handover>, HandoverError>,
+    /// How the run ended: of a single resource there is nothing beside its event.
+    run: Option<RunSummary>,
+}
 
-impl Teller {
+impl Handing {
     fn begin(order: &Order, started: DateTime<Utc>) -> Self {
-        Self(Handover::begin(&order.state_dir, &order.run_id, started))
+        Self {
+            to: Handover::begin(&order.state_dir, &order.run_id, started),
+            run: None,
+        }
     }
 
     /// Returns when all that happened is safe, or the first thing that went wrong.
-    fn finish(self, run: Option<RunSummary>) -> Result<(), HandoverError> {
-        match self.0? {
-            Some(handover) => handover.finish(run),
+    fn finish(self) -> Result<(), HandoverError> {
+        match self.to? {
+            Some(handover) => handover.finish(self.run),
             None => Ok(()),
+        }
+    }
+
+    /// Hands something over. A run does not fail because that is not possible.
+    fn hand(&mut self, over: impl FnOnce(&mut Handover) -> Result<(), HandoverError>) {
+        if let Ok(Some(handover)) = &mut self.to
+            && let Err(error) = over(handover)
+        {
+            self.to = Err(error);
         }
     }
 }
 
-impl Sink for Teller {
+impl Sink for Handing {
     fn event(&mut self, event: &TransactionEvent, _manifest: Option<&str>) {
-        // A run does not fail because nobody hears of it.
-        if let Ok(Some(handover)) = &mut self.0
-            && let Err(error) = handover.event(event)
-        {
-            self.0 = Err(error);
+        self.hand(|handover| handover.event(event));
+    }
+
+    /// Hands over what the node's log should hold; the rest is told by events.
+    fn line(&mut self, line: &Line) {
+        if line.level >= Level::Warn {
+            self.hand(|handover| handover.line(line));
         }
     }
 
-    fn line(&mut self, _line: &Line) {}
+    fn checked(&mut self, checked: &Checked<'_>) {
+        self.hand(|handover| handover.checked(checked));
+    }
+
+    fn services(&mut self, entries: &[Entry], standing: Standing) {
+        self.hand(|handover| handover.services(entries, standing));
+    }
+
+    fn finished(&mut self, run: &RunSummary) {
+        self.run = Some(RunSummary {
+            error: clipped(&run.error, MAX_ERROR),
+            ..run.clone()
+        });
+    }
 
     fn diff(&mut self, _text: &str) {}
 }

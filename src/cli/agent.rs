@@ -14,12 +14,12 @@ use super::output::Console;
 use super::{CliError, Verdict, runtime};
 use crate::agent::Agent;
 use crate::agent::config::Config;
-use crate::agent::log::{Format, Log};
 use crate::agent::metrics::Metrics;
 use crate::agent::node::VERSION;
 use crate::agent::notify::{Notifier, NotifyError};
 use crate::engine::{Level, Line};
 use crate::nats::Settings;
+use crate::run::log::{Format, Log};
 use crate::system::SystemClock;
 
 /// Runs the agent: keeps this node at its manifests and answers for it on the bus

@@ -1,28 +1,17 @@
 //! `ccm apply`: a manifest, run once.
 
-use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
+use super::environment::{FactArgs, NatsArgs, PackageArgs};
+use super::host::{Hiera, Setup, Terminal, error_of};
 use super::interrupt::Interrupt;
 use super::output::{Console, Report, complain};
-use super::{CliError, Verdict, data};
-use crate::agent::config::local_identity;
-use crate::agent::sources::{self, Fetched, SourceError};
-use crate::engine::run::RunError;
-use crate::engine::{Engine, Level, Line, Machine, Mode, Scope, Session, Sink as _};
-use crate::hiera::Layers;
-use crate::manifest::{self, Input, Manifest};
+use super::{CliError, Verdict};
+use crate::engine::{EventIds, Mode};
 use crate::model::event::TransactionEvent;
-use crate::model::governor::Claim;
 use crate::model::node::Token;
-use crate::model::text::{self, url_scheme};
-use crate::model::{json, yaml};
-use crate::nats::governor::{Governor, Slot};
-use crate::nats::{Bus, NatsError};
-use crate::system::{Accounts, Clock, SystemClock, files};
-use crate::template::Env;
-use crate::template::expr::Cache;
-
-/// The largest manifest that is read.
-const MAX_MANIFEST_BYTES: u64 = 256 * 1024 * 1024;
+use crate::model::{Value, json, text, yaml};
+use crate::run::source::ManifestSource;
+use crate::run::{self, Completed, Loaded, Request, RunError};
+use crate::system::{Clock as _, SystemClock};
 
 /// How many resources `--timings` lists.
 const SLOWEST: usize = 10;
@@ -118,159 +107,48 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     }
     if args.render {
         console.keep_stdout_free();
+        let loaded = load(&args.manifest, &args.inputs, console)?;
+        let document = loaded.manifest.render().map_err(CliError::failed)?;
+        console.print(&format!("{}\n", yaml::print(&document)));
+        return Ok(Verdict::default());
     }
-    let Loaded {
-        env,
-        manifest,
-        fetched: _fetched,
-    } = load(&args.manifest, &args.inputs, console)?;
     let mode = Mode {
         noop: args.noop,
         health_check_only: args.monitor_only,
         diff: args.diff,
     };
-    let scope = Scope::new(env, mode);
-    if args.render {
-        let document = manifest.render().map_err(CliError::failed)?;
-        console.print(&format!("{}\n", yaml::print(&document)));
-        return Ok(Verdict::default());
-    }
-    let claim = manifest.governor.as_ref();
-    let claim = claim.filter(|_| !(mode.noop || mode.health_check_only || args.no_governor));
-    let Some(claim) = claim else {
-        return execute(&args, &scope, &manifest, console);
-    };
-    let bus = args.inputs.nats.bus();
-    let slot = enter(&args, claim, &bus, console)?;
-    let verdict = execute(&args, &scope, &manifest, console);
-    if let Err(err) = bus.run(|_| async move { slot.leave().await }) {
-        let text = "Could not leave the slot, its lease will free it";
-        console.line(&Line::new(Level::Warn, text).with("error", err));
-    }
-    verdict
-}
-
-/// Waits for the slot that a manifest asks for.
-fn enter(args: &Args, claim: &Claim, bus: &Bus, console: &mut Console) -> Result<Slot, CliError> {
-    let line = Line::new(Level::Info, "Waiting for a slot").with("governor", &claim.name);
-    console.line(&line);
-    let who = local_identity().map_or_else(|_| "ccm".into(), |identity| identity.to_string());
+    let manifest = ManifestSource::Source(args.manifest.clone());
+    let request = Request::new(EventIds::default().next(SystemClock.now()), manifest, mode);
     let collective = args.choria_collective.clone();
     let collective = collective.unwrap_or_else(Token::choria_collective);
-    let claim = claim.clone();
-    bus.run(|connection| async move {
-        let governor = Governor::new(connection, &collective, &claim.name);
-        let limit = claim.timeout.duration();
-        governor.enter(&who, limit, || None).await
-    })
-    .map_err(|err| {
-        CliError::failed(format!(
-            "{err} (--no-governor applies the manifest without a slot)"
-        ))
-    })
-}
-
-/// Brings the manifest here. What is wrong with the source is the caller's; that a server does not
-/// give it is not.
-fn fetch(source: &str, bus: &Bus, console: &mut Console) -> Result<Fetched, CliError> {
-    let base = std::env::current_dir().map_err(CliError::failed)?;
-    let temporary = std::env::temp_dir();
-    let fetched =
-        sources::fetch(source, &base, &temporary, &SystemClock, bus).map_err(|err| match err {
-            SourceError::Nats(NatsError::Context(_)) => CliError::usage(err),
-            SourceError::Http(_) | SourceError::Nats(_) => CliError::failed(err),
-            _ => CliError::usage(err),
-        })?;
-    if fetched.temp.is_some() && url_scheme(source).is_some() {
-        let place = match &fetched.object {
-            Some(_) => "Object Store",
-            None => "HTTP URL",
-        };
-        let text = format!("Using manifest from {place} in temporary directory");
-        let line = Line::new(Level::Info, &text).with("manifest", fetched.manifest_path.display());
-        let line = match &fetched.object {
-            Some(object) => line
-                .with("bucket", &object.bucket)
-                .with("file", &object.name),
-            None => line.with("url", &fetched.shown),
-        };
-        console.line(&line);
-    }
-    Ok(fetched)
-}
-
-/// A manifest, and what its templates see.
-pub(super) struct Loaded {
-    pub(super) env: Env,
-    pub(super) manifest: Manifest,
-    /// Where it is; what was fetched goes when this goes.
-    pub(super) fetched: Fetched,
-}
-
-/// Reads a manifest with the facts, variables and extra data of this host.
-pub(super) fn load(
-    source: &str,
-    inputs: &Inputs,
-    console: &mut Console,
-) -> Result<Loaded, CliError> {
-    let bus = inputs.nats.bus();
-    let fetched = fetch(source, &bus, console)?;
-    let mut env = environment(
-        &fetched.directory,
-        !inputs.no_read_env,
-        &inputs.facts,
-        &inputs.nats,
-        &bus,
-    )?;
-    let text = files::read_to_string(&fetched.manifest_path, MAX_MANIFEST_BYTES)
-        .map_err(CliError::usage)?;
-    let mut layers = Layers::default();
-    if let Some(hiera) = &inputs.hiera {
-        layers.source = data::resolve(hiera, &env.facts, &bus, console)?;
-    }
-    let input = Input {
-        text: &text,
-        source: &fetched.shown,
-        layers,
+    let setup = Setup {
+        governors: (!args.no_governor).then_some(collective),
+        ..args.inputs.setup(&args.packages)
     };
-    let manifest = manifest::load(input, &mut env, &Cache::default()).map_err(CliError::usage)?;
-    for warning in &manifest.warnings {
-        console.log(&Line::new(Level::Warn, warning));
-    }
-    Ok(Loaded {
-        env,
-        manifest,
-        fetched,
-    })
+    let interrupt = Interrupt::new()?;
+    let completed = setup.run(&interrupt, |host| {
+        let mut terminal = Terminal {
+            console,
+            interrupt: &interrupt,
+            pre_message: !args.json,
+        };
+        run::apply(&request, host, &mut terminal)
+    })?;
+    report(&args, completed, &interrupt, console)
 }
 
-fn execute(
+/// Tells how the run came out. What was done until somebody stopped it is told like any other run.
+fn report(
     args: &Args,
-    scope: &Scope,
-    manifest: &Manifest,
-    console: &mut Console,
+    completed: Completed,
+    interrupt: &Interrupt,
+    console: &Console,
 ) -> Result<Verdict, CliError> {
-    if !manifest.pre_message.is_empty() && !args.json {
-        console.print(&format!("\n{}\n", manifest.pre_message));
-    }
-    let interrupt = Interrupt::listen()?;
-    let stop = || interrupt.reason();
-    let runner = interrupt.runner();
-    let machine = Machine {
-        runner: &runner,
-        clock: &SystemClock,
-        accounts: Accounts::default(),
-    };
-    let session = Session::memory(SystemClock.now());
-    let mut engine = Engine::new(machine, session, console)
-        .with_packages(args.packages.shared())
-        .stopping(&stop);
-    let result = engine.run(scope, manifest);
-    let session = engine.into_session();
-    match result {
-        // What was done by then is told like any other run.
-        Err(err @ RunError::Stopped { .. }) => complain(&format!("ccm: {err}")),
-        result => result.map_err(CliError::failed)?,
+    let Completed { session, error, .. } = completed;
+    match error {
+        Some(error) if error.is_stopped() => complain(&format!("ccm: {error}")),
+        Some(error) => return Err(refusal(error)),
+        None => {}
     }
     let summary = session.summary();
     if args.json {
@@ -278,8 +156,8 @@ fn execute(
         let text = json::pretty(&document).map_err(CliError::failed)?;
         console.print(&format!("{text}\n"));
     } else {
-        if !manifest.post_message.is_empty() && summary.total_errors == 0 {
-            console.print(&format!("{}\n", manifest.post_message));
+        if !completed.post_message.is_empty() && summary.total_errors == 0 {
+            console.print(&format!("{}\n", completed.post_message));
         }
         if !args.no_report {
             console.report("Manifest Run Summary", &summary, Report::Manifest);
@@ -294,6 +172,48 @@ fn execute(
         detailed: args.detailed_exitcodes,
         ..Verdict::default()
     }))
+}
+
+fn refusal(error: RunError) -> CliError {
+    match error {
+        RunError::Slot(error) => CliError::failed(format!(
+            "{error} (--no-governor applies the manifest without a slot)"
+        )),
+        error => error_of(error),
+    }
+}
+
+impl Inputs {
+    fn setup<'a>(&'a self, packages: &'a PackageArgs) -> Setup<'a> {
+        Setup {
+            nats: &self.nats,
+            facts: &self.facts,
+            packages,
+            hiera: self.hiera.as_deref().map_or(Hiera::None, Hiera::Manifest),
+            read_env: !self.no_read_env,
+            governors: None,
+        }
+    }
+}
+
+/// Reads a manifest with the facts, variables and extra data of this host.
+pub(super) fn load(
+    source: &str,
+    inputs: &Inputs,
+    console: &mut Console,
+) -> Result<Loaded, CliError> {
+    let interrupt = Interrupt::new()?;
+    let packages = PackageArgs::default();
+    let loaded = inputs.setup(&packages).run(&interrupt, |host| {
+        let mut terminal = Terminal {
+            console,
+            interrupt: &interrupt,
+            pre_message: false,
+        };
+        let manifest = ManifestSource::Source(source.into());
+        run::load(&manifest, &Value::Null, host, &mut terminal)
+    })?;
+    loaded.map_err(error_of)
 }
 
 fn timings(events: &[TransactionEvent]) -> String {

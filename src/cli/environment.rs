@@ -13,13 +13,11 @@ use crate::nats::registration;
 use crate::nats::{
     self, Bus, Connection, ContextError, Given, NatsError, Patience, Settings, context,
 };
-use crate::resource::package;
+use crate::run::EnvironmentError;
+use crate::run::environment::{MAX_READ, Surroundings};
 use crate::system::{SystemClock, files};
 use crate::template::Env;
 use crate::template::env::Facts;
-
-/// The largest file a template may read.
-pub(super) const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
 /// What the servers call our connections.
 const CONNECTION: &str = "ccm";
@@ -144,9 +142,9 @@ pub(super) struct PackageArgs {
 }
 
 impl PackageArgs {
-    /// Returns what the packages of one run share.
-    pub(super) fn shared(&self) -> package::Shared {
-        package::Shared::default().with_default_module(self.cfengine_module.clone())
+    /// Returns the module that `provider: cfengine` stands for.
+    pub(super) fn module(&self) -> Option<&str> {
+        self.cfengine_module.as_deref()
     }
 }
 
@@ -164,7 +162,7 @@ pub(super) struct FactArgs {
 
 impl FactArgs {
     /// Returns the facts given; the command line wins over the file.
-    fn given(&self) -> Result<Value, CliError> {
+    pub(super) fn given(&self) -> Result<Value, CliError> {
         let mut given = match &self.facts {
             Some(file) => read_document(file)?,
             None => Value::empty_map(),
@@ -187,7 +185,7 @@ pub(super) fn split_pair(pair: &str) -> Result<(&str, &str), CliError> {
 
 /// Reads a JSON or YAML file that holds a mapping.
 pub(super) fn read_document(file: &Path) -> Result<Value, CliError> {
-    let text = files::read_to_string(file, MAX_READ_BYTES).map_err(CliError::usage)?;
+    let text = files::read_to_string(file, MAX_READ).map_err(CliError::usage)?;
     let node = document::parse(&text)
         .map_err(|err| CliError::usage(format!("{}: {err}", file.display())))?;
     match node.to_value() {
@@ -201,14 +199,8 @@ pub(super) fn read_document(file: &Path) -> Result<Value, CliError> {
     }
 }
 
-/// Builds the environment of a run whose relative paths start at `directory`.
-pub(super) fn environment(
-    directory: &Path,
-    read_env: bool,
-    facts: &FactArgs,
-    nats: &NatsArgs,
-    bus: &Bus,
-) -> Result<Env, CliError> {
+/// Returns the variables that templates see.
+pub(super) fn environ(read_env: bool) -> Result<Value, EnvironmentError> {
     let mut environ: Map = variables()
         .into_iter()
         .map(|(key, value)| (key.into(), value.into()))
@@ -216,28 +208,27 @@ pub(super) fn environment(
     if read_env {
         environ.extend(read_env_file(Path::new(".env"))?);
     }
-    let bus = bus.clone();
-    let (registry, stream) = (bus.clone(), nats.registration.clone());
-    Ok(Env {
+    Ok(environ.into())
+}
+
+/// Returns what templates see outside a run.
+pub(super) fn environment(
+    directory: &Path,
+    read_env: bool,
+    facts: &FactArgs,
+    nats: &NatsArgs,
+) -> Result<Env, CliError> {
+    let surroundings = Surroundings {
         facts: lazy_facts(facts.given()?),
-        environ: environ.into(),
-        data: Value::empty_map(),
-        working_dir: directory.to_owned(),
-        read_file: Some(Arc::new(|path: &Path| {
-            files::read_to_string(path, MAX_READ_BYTES).map_err(|err| err.to_string())
-        })),
-        kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-            bus.kv_get(bucket, key)
-        })),
-        registrations: Some(Arc::new(move |words| {
-            registry.registrations(&stream, words)
-        })),
-        ..Env::default()
-    })
+        environ: environ(read_env).map_err(CliError::usage)?,
+        bus: Arc::new(nats.bus()),
+        registration_stream: nats.registration.clone(),
+    };
+    Ok(surroundings.env(directory))
 }
 
 /// Facts that are gathered when a template names them, with those given laid over.
-fn lazy_facts(given: Value) -> Facts {
+pub(super) fn lazy_facts(given: Value) -> Facts {
     let gather = Arc::new(gatherer()).into_source();
     Facts::Lazy(Arc::new(move |section| {
         let found = gather(section);
@@ -266,14 +257,11 @@ pub(super) fn variables() -> BTreeMap<String, String> {
         .collect()
 }
 
-fn read_env_file(file: &Path) -> Result<Vec<(Arc<str>, Value)>, CliError> {
-    if files::inspect(file, true)
-        .map_err(CliError::usage)?
-        .is_none()
-    {
+fn read_env_file(file: &Path) -> Result<Vec<(Arc<str>, Value)>, EnvironmentError> {
+    if files::inspect(file, true)?.is_none() {
         return Ok(Vec::new());
     }
-    let text = files::read_to_string(file, MAX_READ_BYTES).map_err(CliError::usage)?;
+    let text = files::read_to_string(file, MAX_READ)?;
     Ok(parse_env(&text).collect())
 }
 

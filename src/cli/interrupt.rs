@@ -5,8 +5,8 @@
 //! Commands have process groups of their own, so a terminal's Ctrl-C never reaches them, and a run
 //! that simply died would leave them behind. How a command is ended is `system`'s.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use tokio::runtime::Builder;
@@ -14,7 +14,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::output::complain;
 use super::{CliError, Verdict};
-use crate::system::{Cancel, SystemRunner};
+use crate::run::bus::StopReason;
+use crate::system::Cancel;
 
 /// How long the resource at work may take once somebody wants to stop, as with the agent.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,26 +27,39 @@ const INTERRUPTED: u8 = 130;
 pub(super) struct Interrupt {
     is_asked: Arc<AtomicBool>,
     cancel: Cancel,
+    listening: Once,
 }
 
 impl Interrupt {
+    /// Returns one that hears nothing yet: until a run begins, signals end the program.
+    pub(super) fn new() -> Result<Self, CliError> {
+        Ok(Self {
+            is_asked: Arc::default(),
+            cancel: Cancel::new().map_err(CliError::failed)?,
+            listening: Once::new(),
+        })
+    }
+
     /// Listens from now on; the signals no longer end the program by themselves.
-    pub(super) fn listen() -> Result<Self, CliError> {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(CliError::failed)?;
+    pub(super) fn listen(&self) {
+        self.listening.call_once(|| {
+            if let Err(error) = self.spawn() {
+                // Then a signal ends the program, as it does without this.
+                complain(&format!("ccm: can't listen for signals: {error}"));
+            }
+        });
+    }
+
+    fn spawn(&self) -> std::io::Result<()> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
         let mut signals = {
             let _context = runtime.enter();
-            let listen = |kind| signal(kind).map_err(CliError::failed);
             Signals {
-                interrupt: listen(SignalKind::interrupt())?,
-                terminate: listen(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+                terminate: signal(SignalKind::terminate())?,
             }
         };
-        let is_asked = Arc::new(AtomicBool::new(false));
-        let cancel = Cancel::new().map_err(CliError::failed)?;
-        let (asked, ending) = (Arc::clone(&is_asked), cancel.clone());
+        let (asked, ending) = (self.is_asked.clone(), self.cancel.clone());
         // The run keeps the main thread; this one ends with the program.
         std::thread::spawn(move || {
             runtime.block_on(async move {
@@ -59,25 +73,29 @@ impl Interrupt {
                 ending.cancel();
             });
         });
-        Ok(Self { is_asked, cancel })
+        Ok(())
     }
 
-    /// Returns a runner whose commands end when nobody wants to wait for them.
-    pub(super) fn runner(&self) -> SystemRunner {
-        SystemRunner::cancellable(self.cancel.clone())
+    /// Returns what ends the commands of a run when nobody wants to wait for them.
+    pub(super) fn cancel(&self) -> Cancel {
+        self.cancel.clone()
     }
 
-    /// Returns why nothing more is to be begun, if so.
-    pub(super) fn reason(&self) -> Option<String> {
-        let is_asked = self.is_asked.load(Ordering::SeqCst);
-        is_asked.then(|| "interrupted".into())
+    /// Returns the question why nothing more is to be begun.
+    pub(super) fn stop(&self) -> StopReason {
+        let is_asked = self.is_asked.clone();
+        Arc::new(move || {
+            let is_asked = is_asked.load(Ordering::SeqCst);
+            is_asked.then(|| "interrupted".into())
+        })
     }
 
     /// Returns the verdict with the exit code of an interrupted run, if it was one.
     pub(super) fn judge(&self, verdict: Verdict) -> Verdict {
-        match self.is_asked.load(Ordering::SeqCst) {
-            true => Verdict::exit(INTERRUPTED),
-            false => verdict,
+        if self.is_asked.load(Ordering::SeqCst) {
+            Verdict::exit(INTERRUPTED)
+        } else {
+            verdict
         }
     }
 }

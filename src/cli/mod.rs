@@ -13,6 +13,7 @@ mod error;
 mod facts;
 mod fleet;
 mod hiera;
+mod host;
 mod interrupt;
 mod keys;
 mod manual;

@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::agent::log::{system_line, user_line};
 use crate::engine::{Level, Line, Sink, status_line};
 use crate::model::event::{Summary, TransactionEvent};
 use crate::model::text::go_millis;
+use crate::run::log::{system_line, user_line};
 use crate::system::{Clock as _, SystemClock};
 
 /// Where lines of the user log go.

@@ -5,11 +5,12 @@ use clap::builder::PossibleValuesParser;
 use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::engine::{Machine, Mode, Scope, look, to_look_at};
+use crate::engine::to_look_at;
 use crate::model::resource::Properties;
 use crate::model::state::{Detail, State};
 use crate::model::{TypeName, json, yaml};
-use crate::system::{Accounts, SystemClock, SystemRunner};
+use crate::run;
+use crate::system::SystemClock;
 
 /// Shows the current state of a resource
 #[derive(Debug, clap::Args)]
@@ -61,30 +62,22 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
     Ok(Verdict::default())
 }
 
-fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
+fn inspect(type_name: TypeName, args: &Args) -> Result<State, CliError> {
     let name = match type_name {
         TypeName::File | TypeName::Scaffold | TypeName::Archive => {
-            super::ensure::absolute(&args.name)?
+            super::ensure::absolute(&args.name).map_err(CliError::usage)?
         }
         _ => args.name.clone(),
     };
-    let mut resource = to_look_at(type_name, &name).map_err(|err| err.to_string())?;
+    let mut resource = to_look_at(type_name, &name).map_err(CliError::usage)?;
     if let Properties::Scaffold(scaffold) = &mut resource.properties {
         scaffold.source = args.source.clone().unwrap_or_default();
         scaffold.engine.clone_from(&args.engine);
     }
     resource.common.provider.clone_from(&args.provider);
     let directory = std::env::current_dir().unwrap_or_default();
-    let facts = FactArgs::default();
-    let env = environment(&directory, true, &facts, &args.nats, &args.nats.bus())
-        .map_err(|err| err.to_string())?;
-    let machine = Machine {
-        runner: &SystemRunner::new(),
-        clock: &SystemClock,
-        accounts: Accounts::default(),
-    };
-    let scope = Scope::new(env, Mode::default());
-    look(&resource, &scope, &machine, &args.packages.shared()).map_err(|err| err.to_string())
+    let env = environment(&directory, true, &FactArgs::default(), &args.nats)?;
+    run::inspect(&resource, env, args.packages.module(), &SystemClock).map_err(CliError::failed)
 }
 
 /// Returns what upstream prints: the metadata alone, or the type's own keys.

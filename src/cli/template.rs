@@ -54,13 +54,7 @@ enum Engine {
 
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
     let (text, name, directory) = read(&args.file)?;
-    let mut env = environment(
-        &directory,
-        !args.no_read_env,
-        &args.facts,
-        &args.nats,
-        &args.nats.bus(),
-    )?;
+    let mut env = environment(&directory, !args.no_read_env, &args.facts, &args.nats)?;
     if let Some(file) = &args.data {
         env.data = read_document(file)?;
     }

@@ -1,6 +1,6 @@
 //! `ccm validate`: everything that is wrong with a manifest, without touching anything.
 
-use super::apply::{Inputs, Loaded, load};
+use super::apply::{Inputs, load};
 use super::output::Console;
 use super::{CliError, Verdict};
 use crate::manifest::{Problem, deep_check};
@@ -17,7 +17,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliError> {
-    let Loaded { manifest, .. } = load(&args.manifest, &args.inputs, console)?;
+    let manifest = load(&args.manifest, &args.inputs, console)?.manifest;
     let problems = deep_check(&manifest);
     if problems.is_empty() {
         let count = count_of(manifest.resources.len(), "resource");

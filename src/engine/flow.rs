@@ -234,9 +234,12 @@ impl Engine<'_> {
             let (began, since) = (clock.now(), clock.monotonic());
             let report = self.probe(scope, resource, check);
             self.sink.borrow_mut().checked(&Checked {
-                resource,
+                type_name: resource.type_name(),
+                name: &resource.common.name,
+                sensitive: resource.common.sensitive,
                 check,
-                report: &report,
+                result: &report.result,
+                perfdata: &report.perfdata,
                 began,
                 took: clock.monotonic().saturating_sub(since),
             });

@@ -1,10 +1,13 @@
 //! Lines for the person who watches, whoever shows them and wherever.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::event::TransactionEvent;
 use crate::model::text::go_millis;
 
 /// How loud a line is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Level {
     Debug,
     Info,

@@ -21,12 +21,14 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::health::Report;
-use crate::model::Resource;
-use crate::model::Value;
+use crate::health::Datum;
+use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
-use crate::model::health::HealthCheck;
+use crate::model::governor::{GovernorName, SlotProgress};
+use crate::model::health::{HealthCheck, HealthResult};
 use crate::model::registration::Entry;
+use crate::model::run::RunSummary;
+use crate::model::{Resource, TypeName, Value};
 use crate::resource::{Host, package, scaffold, service};
 use crate::system::{Accounts, Clock, Runner};
 use crate::template::Env;
@@ -48,6 +50,21 @@ pub trait Sink {
     /// Takes a line.
     fn line(&mut self, line: &Line);
 
+    /// Takes a warning about what is applied, from before the run begins.
+    fn warning(&mut self, line: &Line) {
+        self.line(line);
+    }
+
+    /// Takes that a run is about to begin, of this manifest or of a single resource: nothing was
+    /// touched yet.
+    fn starting(&mut self, _manifest: Option<&Manifest>) {}
+
+    /// Takes how the run gets on with its slot in a governor.
+    fn slot(&mut self, _governor: &GovernorName, _progress: SlotProgress) {}
+
+    /// Takes how the run of a manifest ended, after its last event.
+    fn finished(&mut self, _run: &RunSummary) {}
+
     /// Takes what a resource changes, or would change, as a unified diff.
     fn diff(&mut self, text: &str);
 
@@ -66,9 +83,14 @@ pub trait Sink {
 /// A health check that has just run.
 #[derive(Clone, Copy)]
 pub struct Checked<'a> {
-    pub resource: &'a Resource,
+    pub type_name: TypeName,
+    pub name: &'a str,
+    /// What the check says must not be shown.
+    pub sensitive: bool,
     pub check: &'a HealthCheck,
-    pub report: &'a Report,
+    pub result: &'a HealthResult,
+    /// What a nagios plugin measured.
+    pub perfdata: &'a [Datum],
     pub began: DateTime<Utc>,
     pub took: Duration,
 }

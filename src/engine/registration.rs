@@ -3,13 +3,16 @@
 //! Only what was applied or checked, did not fail and is healthy in every way stands. Where entries
 //! go, and whether anybody wants them, is the sink's.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Engine, Mode, Scope};
 use crate::model::event::{Part, TransactionEvent};
 use crate::model::health::HealthStatus;
 use crate::model::registration::Entry;
 
 /// Whether the services of a resource can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Standing {
     /// The resource is as it should be, and healthy.
     Up,

@@ -4,6 +4,7 @@
 //! The command is split into words and run without a shell. What a plugin measures is taken apart
 //! here but judged nowhere: the plugin has done that. Output shown to people stays whole.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub(super) fn run(
 }
 
 /// One measurement of a plugin.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Datum {
     pub label: String,
     /// Nothing when the plugin could not measure it.

@@ -66,3 +66,13 @@ pub enum HieraError {
     #[error("can't write the data as JSON: {0}")]
     Output(String),
 }
+
+impl HieraError {
+    /// Reports whether the data could not be had, so that nothing is known about it.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::FileNotFound(_) | Self::Fetch { .. } | Self::Status { .. }
+        )
+    }
+}

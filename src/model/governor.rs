@@ -73,6 +73,20 @@ impl From<GovernorName> for String {
     }
 }
 
+/// How a run gets on with its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotProgress {
+    Waiting,
+    /// The slot of this number is held.
+    Entered(u64),
+    /// There was no slot in time, or nobody waits for one any more.
+    NotEntered {
+        given_up: bool,
+    },
+    /// The slot of this number was given back.
+    Left(u64),
+}
+
 /// A claim on one slot: `{name: deploys, timeout: 5m}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -52,6 +52,13 @@ impl NodeName {
     }
 }
 
+impl NodeName {
+    /// Returns the name of a host that has none of its own.
+    pub fn localhost() -> Self {
+        Self("localhost".into())
+    }
+}
+
 impl FromStr for NodeName {
     type Err = BadName;
 

@@ -4,17 +4,20 @@
 //! Its work happens on a thread of the client's runtime; the caller only waits for the outcome,
 //! whichever thread it is on.
 
+use std::fs::File;
 use std::future::Future;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
 
+use super::governor::{Governor, Left, Slot};
 use super::object::Info;
 use super::{Bytes, Connection, ContextError, NatsError, Patience, Settings, connect};
-use crate::model::Value;
 use crate::model::registration::Entry;
+use crate::run::bus::{self, BusError, BusErrorKind, SlotRequest};
 
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -72,14 +75,6 @@ impl Bus {
         }))
     }
 
-    /// Returns the value of a key as text.
-    pub fn kv_get(&self, bucket: &str, key: &str) -> Result<String, String> {
-        let found = self.kv_bytes(bucket, key).map_err(|err| err.to_string())?;
-        let found = found.ok_or_else(|| format!("key {key} not found in bucket {bucket}"))?;
-        String::from_utf8(found.into())
-            .map_err(|_| format!("key {key} of bucket {bucket} is not UTF-8 text"))
-    }
-
     /// Returns the value of a key, if it has one.
     pub fn kv_bytes(&self, bucket: &str, key: &str) -> Result<Option<Bytes>, NatsError> {
         let (bucket, key) = (bucket.to_owned(), key.to_owned());
@@ -87,30 +82,6 @@ impl Bus {
             let entry = connection.bucket(&bucket).await?.get(&key).await?;
             Ok(entry.map(|entry| entry.value))
         })
-    }
-
-    /// Returns the registered services that match, as templates see them.
-    pub fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Value, String> {
-        let found = self.registered(stream, words)?;
-        Ok(found.iter().map(Entry::to_value).collect())
-    }
-
-    /// Returns the registered services that match, or why a template gets none. What is registered
-    /// but can't be read is nothing that a template could use.
-    pub fn registered(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, String> {
-        let (stream, words) = (stream.to_owned(), words.map(str::to_owned));
-        let found = self.run(|connection| async move {
-            let words = words.each_ref().map(String::as_str);
-            connection.registrations(&stream, words).await
-        });
-        let found = found.map_err(|err| {
-            let remedy = match err {
-                NatsError::NoStream(_) => ": run `ccm registration init`",
-                _ => "",
-            };
-            format!("could not query registrations: {err}{remedy}")
-        })?;
-        Ok(found.entries)
     }
 
     /// Writes an object of at most `limit` bytes and returns what it is.
@@ -177,6 +148,89 @@ impl Bus {
     }
 }
 
+impl From<NatsError> for BusError {
+    fn from(error: NatsError) -> Self {
+        let kind = match error {
+            NatsError::Context(_) => BusErrorKind::Settings,
+            NatsError::NotAwaited { .. } => BusErrorKind::GivenUp,
+            NatsError::NoStream(_) | NatsError::NoBucket(_) | NatsError::NoObject { .. } => {
+                BusErrorKind::NotFound
+            }
+            _ => BusErrorKind::Failed,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl bus::Bus for Bus {
+    fn value(&self, bucket: &str, key: &str) -> Result<Option<Vec<u8>>, BusError> {
+        Ok(self.kv_bytes(bucket, key)?.map(Vec::from))
+    }
+
+    fn object(&self, bucket: &str, name: &str, limit: u64, out: File) -> Result<(), BusError> {
+        Ok(self.object(bucket, name, limit, out).map(drop)?)
+    }
+
+    /// What is registered but can't be read is nothing that a template could use.
+    fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, BusError> {
+        let (stream, words) = (stream.to_owned(), words.map(str::to_owned));
+        let found = self.run(|connection| async move {
+            let words = words.each_ref().map(String::as_str);
+            connection.registrations(&stream, words).await
+        })?;
+        Ok(found.entries)
+    }
+
+    fn enter(&self, request: SlotRequest) -> Result<Box<dyn bus::Slot>, BusError> {
+        let SlotRequest {
+            collective,
+            governor,
+            holder,
+            limit,
+            give_up,
+            evicted,
+        } = request;
+        let (slot, watch) = self.run(|connection| async move {
+            let governor = Governor::new(connection, &collective, &governor);
+            let slot = governor.enter(&holder, limit, || give_up()).await?;
+            let (is_gone, sequence) = (slot.evicted(), slot.sequence());
+            let watch = tokio::spawn(async move {
+                is_gone.await;
+                evicted(sequence);
+            });
+            Ok((slot, watch))
+        })?;
+        Ok(Box::new(HeldSlot {
+            bus: self.clone(),
+            slot,
+            watch,
+        }))
+    }
+}
+
+/// A slot, and the task that notices when it is taken away.
+struct HeldSlot {
+    bus: Bus,
+    slot: Slot,
+    watch: JoinHandle<()>,
+}
+
+impl bus::Slot for HeldSlot {
+    fn sequence(&self) -> u64 {
+        self.slot.sequence()
+    }
+
+    fn leave(self: Box<Self>) -> Result<bus::Left, BusError> {
+        let Self { bus, slot, watch } = *self;
+        watch.abort();
+        let left = bus.run(|_| async move { slot.leave().await })?;
+        Ok(match left {
+            Left::Freed => bus::Left::Freed,
+            Left::Evicted => bus::Left::Evicted,
+        })
+    }
+}
+
 /// Runs something over there and waits for it here. Unlike the runtime's own way to wait, this
 /// never panics, wherever it is called.
 fn wait<T: Send + 'static>(
@@ -205,10 +259,8 @@ mod tests {
             Err(ContextError::Name("x".into()))
         });
         assert_eq!(asked.load(Ordering::SeqCst), 0);
-        assert_eq!(
-            bus.kv_get("B", "k"),
-            Err("invalid context name \"x\"".into())
-        );
+        let refused = bus.kv_bytes("B", "k").unwrap_err();
+        assert_eq!(refused.to_string(), "invalid context name \"x\"");
         assert_eq!(asked.load(Ordering::SeqCst), 1);
     }
 
@@ -216,9 +268,10 @@ mod tests {
     fn a_server_that_is_not_there_is_named_without_credentials() {
         // Nobody listens on port 1.
         let bus = Bus::lazy("test", || Settings::plain("nats://ann:hunter2@127.0.0.1:1"));
+        let refused = bus.kv_bytes("B", "k").unwrap_err();
         assert_eq!(
-            bus.kv_get("B", "k"),
-            Err("can't connect to NATS at nats://127.0.0.1:1: connection refused".into())
+            refused.to_string(),
+            "can't connect to NATS at nats://127.0.0.1:1: connection refused"
         );
     }
 }

@@ -4,6 +4,7 @@
 //! only says who holds it and what for, and is never removed: removing it would let two holders
 //! lock two files of the same name.
 
+use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _};
 use std::os::unix::fs::FileExt as _;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::{Cause, Clock};
 
@@ -20,7 +22,7 @@ use super::{Cause, Clock};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The most we read of what a holder wrote about itself.
-const LONGEST_PURPOSE: u64 = 256;
+const MAX_HOLDER: u64 = 1024;
 
 /// Why a lock was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -30,10 +32,36 @@ pub enum LockError {
     #[error("{} is still locked by {holder} after {waited:?}", path.display())]
     Held {
         path: PathBuf,
-        /// The holder's process id and purpose, as it wrote them.
-        holder: String,
+        holder: Holder,
         waited: Duration,
     },
+}
+
+/// What the holder of a lock says about itself; the lock's file holds it as JSON. One that says
+/// nothing readable is another process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holder {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// What the lock is held for, as people read it.
+    pub purpose: String,
+    /// The id of what it is held for, where that has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(pid) = self.pid else {
+            return out.write_str("another process");
+        };
+        write!(out, "pid {pid} ({}", self.purpose)?;
+        if let Some(id) = &self.id {
+            write!(out, " {id}")?;
+        }
+        out.write_str(")")
+    }
 }
 
 /// A lock that is held until this value is dropped or the process dies.
@@ -46,6 +74,17 @@ impl FileLock {
     pub fn acquire(
         path: &Path,
         purpose: &str,
+        patience: Duration,
+        clock: &dyn Clock,
+    ) -> Result<Self, LockError> {
+        Self::acquire_for(path, purpose, None, patience, clock)
+    }
+
+    /// The same for a purpose that has an id, which others can ask for.
+    pub fn acquire_for(
+        path: &Path,
+        purpose: &str,
+        id: Option<String>,
         patience: Duration,
         clock: &dyn Clock,
     ) -> Result<Self, LockError> {
@@ -78,13 +117,17 @@ impl FileLock {
         }
         let lock = Self(file);
         // The lock is held whatever the file says; on a full disk it says nothing.
-        let _ = lock.say(&format!("pid {} ({purpose})", std::process::id()));
+        let _ = lock.say(&Holder {
+            pid: Some(std::process::id()),
+            purpose: purpose.into(),
+            id,
+        });
         Ok(lock)
     }
 
     /// Returns what the holder of a lock says about itself, or nothing if nobody holds it. Never
     /// waits, and writes nothing.
-    pub fn holder(path: &Path) -> Result<Option<String>, LockError> {
+    pub fn holder(path: &Path) -> Result<Option<Holder>, LockError> {
         let os = |cause: Cause| LockError::Os {
             path: path.to_owned(),
             cause,
@@ -102,12 +145,13 @@ impl FileLock {
         }
     }
 
-    fn say(&self, holder: &str) -> std::io::Result<()> {
+    fn say(&self, holder: &Holder) -> std::io::Result<()> {
+        let text = serde_json::to_vec(holder)?;
         // Cut afterwards, not before: a file that is emptied and filled again is written to disk by
         // some file systems as soon as it is closed, and nobody needs to wait for that.
-        self.0.write_all_at(holder.as_bytes(), 0)?;
+        self.0.write_all_at(&text, 0)?;
         self.0
-            .set_len(u64::try_from(holder.len()).unwrap_or_default())
+            .set_len(u64::try_from(text.len()).unwrap_or_default())
     }
 }
 
@@ -120,15 +164,15 @@ impl Drop for FileLock {
     }
 }
 
-/// Returns what the holder wrote about itself. It is told, not trusted: only for people to read.
-fn holder(file: &mut File) -> String {
+/// Returns what the holder wrote about itself, as it is; nothing checks it.
+fn holder(file: &mut File) -> Holder {
     let mut text = Vec::new();
     let read = file
         .rewind()
-        .and_then(|()| file.take(LONGEST_PURPOSE).read_to_end(&mut text));
-    match (read, String::from_utf8_lossy(&text).trim()) {
-        (Err(_), _) | (_, "") => "another process".into(),
-        (Ok(_), holder) => holder.into(),
+        .and_then(|()| file.take(MAX_HOLDER).read_to_end(&mut text));
+    match read {
+        Ok(_) => serde_json::from_slice(&text).unwrap_or_default(),
+        Err(_) => Holder::default(),
     }
 }
 
@@ -230,7 +274,10 @@ mod tests {
         assert_eq!(FileLock::holder(&path).unwrap(), None);
         let held = FileLock::acquire(&path, "a run", Duration::ZERO, &held_still()).unwrap();
         let told = FileLock::holder(&path).unwrap().unwrap();
-        assert_eq!(told, format!("pid {} (a run)", std::process::id()));
+        assert_eq!(
+            told.to_string(),
+            format!("pid {} (a run)", std::process::id())
+        );
         drop(held);
         assert_eq!(FileLock::holder(&path).unwrap(), None);
     }

@@ -33,7 +33,7 @@ pub use clock::{Clock, FixedClock, SystemClock};
 pub use digest::{Digest, Digester};
 pub use files::FileError;
 pub use http::HttpError;
-pub use locks::{FileLock, LockError};
+pub use locks::{FileLock, Holder, LockError};
 pub use runner::{Cancel, Command, Output, RunError, Runner, ScriptedRunner, SystemRunner};
 pub use unpack::UnpackError;
 pub use users::{AccountError, Accounts};

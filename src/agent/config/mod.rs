@@ -8,7 +8,6 @@
 //! their own, `identity` finds out what this node is called.
 
 mod choria;
-mod identity;
 mod keys;
 mod source;
 #[cfg(test)]
@@ -21,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use choria::Choria;
-pub use identity::local_identity;
 pub use source::ManifestSource;
 pub use trust::{Signer, Trust};
 
@@ -32,6 +30,7 @@ use crate::model::governor::Claim;
 use crate::model::node::{NodeName, Token};
 use crate::model::secret::Secret;
 use crate::nats::registration::{self, Destination};
+use crate::run::local_identity;
 use crate::system::digest::Digest;
 use crate::system::{FileError, files};
 use keys::{Keys, wrong};
@@ -158,7 +157,7 @@ pub struct Config {
 impl Config {
     /// Reads the text of a file.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        Self::parse_on(text, local_identity)
+        Self::parse_on(text, || local_identity().map_err(wrong))
     }
 
     /// Reads a file that nobody but root, and whoever runs us, can change.

@@ -30,27 +30,32 @@ impl Checks {
     /// Returns the state of a check that has just run, and remembers it.
     pub(super) fn state(&mut self, checked: &Checked<'_>) -> NagiosState {
         let Checked {
-            resource,
+            type_name,
+            name,
+            sensitive,
             check,
-            report,
+            result,
+            perfdata,
             began,
             took,
         } = checked;
-        let label = resource.label();
-        let is_hidden = resource.common.sensitive;
-        let shown = |text: &str| match is_hidden {
-            true => REDACTED.to_owned(),
-            false => cut(text).to_owned(),
+        let label = format!("{type_name}#{name}");
+        let shown = |text: &str| {
+            if *sensitive {
+                REDACTED.to_owned()
+            } else {
+                cut(text).to_owned()
+            }
         };
-        let status = report.result.status;
+        let status = result.status;
         let mut state = NagiosState::new(status, *began, *took);
         state.plugin = match check.format {
             Some(Format::Goss) => "goss".into(),
             _ => shown(&check.command),
         };
-        state.output = shown(&report.result.output);
-        if !is_hidden {
-            let data = report.perfdata.iter().filter_map(perfdata);
+        state.output = shown(&result.output);
+        if !sensitive {
+            let data = perfdata.iter().filter_map(measured);
             state.perfdata = data.take(MOST_DATA).collect();
         }
         let latest = Execution::new(*began, status, state.perfdata.clone());
@@ -73,7 +78,7 @@ impl Checks {
 }
 
 /// Returns a measurement that was made.
-fn perfdata(datum: &Datum) -> Option<PerfData> {
+fn measured(datum: &Datum) -> Option<PerfData> {
     Some(PerfData {
         unit: datum.unit.clone(),
         label: datum.label.clone(),

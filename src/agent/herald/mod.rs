@@ -20,7 +20,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::config::Choria;
-use super::log::Log;
 use super::node::VERSION;
 use crate::engine::{Checked, Level, Line};
 use crate::model::cloudevent::{Lifecycle, Machine, ManifestState, News, SlotEvent, State};
@@ -31,6 +30,7 @@ use crate::model::node::NodeName;
 use crate::model::run::RunSummary;
 use crate::nats::subject::choria;
 use crate::nats::{Connection, Headers, NatsError, Subject};
+use crate::run::log::Log;
 use crate::system::{Clock, random};
 use checks::Checks;
 

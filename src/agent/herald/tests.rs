@@ -2,11 +2,11 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::*;
-use crate::agent::log::Style;
 use crate::health::{Datum, Report};
 use crate::model::health::{HealthCheck, HealthResult, HealthStatus};
 use crate::model::resource::{Exec, Properties, Resource};
 use crate::model::secret::REDACTED;
+use crate::run::log::Style;
 use crate::system::FixedClock;
 
 fn start() -> DateTime<Utc> {

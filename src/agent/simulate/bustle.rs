@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::super::AgentError;
 use super::super::node::Node;
+use super::Simulated;
 use crate::model::event::Summary;
 use crate::model::request::parse_ensure;
 use crate::model::resource::Resource;
@@ -29,7 +30,10 @@ pub(super) struct Bustle {
 
 impl Bustle {
     /// Starts to make up so many events a second; none if that is no number.
-    pub(super) fn start(nodes: Vec<Arc<Node>>, events: u32) -> Result<Option<Self>, AgentError> {
+    pub(super) fn start(
+        nodes: Vec<(Arc<Node>, Arc<Simulated>)>,
+        events: u32,
+    ) -> Result<Option<Self>, AgentError> {
         if events == 0 || nodes.is_empty() {
             return Ok(None);
         }
@@ -44,7 +48,7 @@ impl Bustle {
                     .skip_while(move |it| !std::ptr::eq(*it, first));
                 nodes.iter().zip(kinds)
             });
-            let Some(clock) = nodes.first().map(|node| node.clock.clone()) else {
+            let Some(clock) = nodes.first().map(|(node, _)| node.clock.clone()) else {
                 return;
             };
             // Counted by the clock, so that late ticks are made up for.
@@ -55,10 +59,10 @@ impl Bustle {
                 owed += now.saturating_sub(last).as_secs_f64() * f64::from(events);
                 last = now;
                 while owed >= 1.0 {
-                    let Some((node, kind)) = rounds.next() else {
+                    let Some(((node, executor), kind)) = rounds.next() else {
                         return;
                     };
-                    owed -= round(node, kind) as f64;
+                    owed -= round(node, executor, kind) as f64;
                 }
             }
         });
@@ -106,13 +110,10 @@ fn resources(kind: usize) -> Result<Vec<Arc<Resource>>, AgentError> {
 }
 
 /// Lets a node have a run, and returns how many events that made.
-fn round(node: &Node, kind: &[Arc<Resource>]) -> usize {
-    let Some(pretend) = &node.pretend else {
-        return 1;
-    };
+fn round(node: &Node, executor: &Simulated, kind: &[Arc<Resource>]) -> usize {
     let events: Vec<_> = kind
         .iter()
-        .map(|resource| pretend.verdict(node, resource, false))
+        .map(|resource| executor.verdict(&*node.clock, resource, false))
         .collect();
     for event in &events {
         node.outbox.event(event);

@@ -5,15 +5,12 @@ use std::io::Read;
 
 use clap::Subcommand;
 
-use super::{CliError, Console, Interrupt, Options, Verdict, machine};
-use crate::engine::Engine;
+use super::{CliError, Console, Options, Verdict, error_of};
+use crate::engine::Session;
 use crate::model::event::TransactionEvent;
 use crate::model::request::{EnsureResponse, parse_ensure};
-use crate::model::resource::Phase;
 use crate::model::text::go_duration;
 use crate::model::{json, yaml};
-use crate::template::expr::Cache;
-use crate::template::resolve;
 
 /// The largest request that is read.
 const MAX_REQUEST_BYTES: u64 = 64 * 1024 * 1024;
@@ -54,7 +51,8 @@ pub(super) fn run(
         .read_to_end(&mut body)
         .map_err(CliError::failed)?;
     let body = String::from_utf8_lossy(&body);
-    let response = EnsureResponse::new(answer(&body, options, console));
+    let response =
+        EnsureResponse::new(answer(&body, options, console).map_err(|err| err.to_string()));
     let text = if as_yaml {
         format!("{}\n", yaml::print(&yaml_form(&response)?))
     } else {
@@ -69,30 +67,14 @@ fn answer(
     body: &str,
     options: &Options,
     console: &mut Console,
-) -> Result<TransactionEvent, String> {
-    let mut resource = parse_ensure(body).map_err(|err| err.to_string())?;
-    let session = options
-        .store()
-        .map_err(|err| err.to_string())?
-        .map(crate::engine::Session::directory)
-        .transpose()
-        .map_err(|err| err.to_string())?
-        .unwrap_or_default();
-    let scope = options.scope(console).map_err(|err| err.to_string())?;
-    resolve::resource(&mut resource, Phase::Early, &scope.env, &Cache::default())
-        .map_err(|err| err.to_string())?;
-    resource
-        .complete()
-        .map_err(|err| match err.names_resource {
-            true => format!("{}: invalid resource: {err}", resource.label()),
-            false => err.to_string(),
-        })?;
-    let interrupt = Interrupt::listen().map_err(|err| err.to_string())?;
-    let runner = interrupt.runner();
-    Engine::new(machine(&runner), session, console)
-        .with_packages(options.packages.shared())
-        .apply(&scope, &resource.into())
-        .map_err(|err| err.to_string())
+) -> Result<TransactionEvent, CliError> {
+    let resource = parse_ensure(body).map_err(CliError::usage)?;
+    let session = match options.store()? {
+        Some(store) => Session::directory(store).map_err(CliError::usage)?,
+        None => Session::default(),
+    };
+    let (_, event) = options.ensure(resource, session, console)?;
+    event.map_err(error_of)
 }
 
 /// Returns a response as upstream's YAML has it: durations are text, and what all states share

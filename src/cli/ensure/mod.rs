@@ -9,22 +9,21 @@ mod scaffold;
 mod service;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Subcommand;
 
-use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
+use super::environment::{FactArgs, NatsArgs, PackageArgs};
+use super::host::{Hiera, Setup, Terminal, error_of};
 use super::interrupt::Interrupt;
 use super::output::Console;
-use super::{CliError, Verdict, data};
-use crate::engine::{Engine, FlowError, Machine, Mode, Scope, Session};
+use super::{CliError, Verdict};
+use crate::engine::{Mode, Session};
+use crate::model::event::TransactionEvent;
 use crate::model::health::HealthCheck;
-use crate::model::resource::{Control, Phase, Resource};
+use crate::model::resource::{Control, Resource};
 use crate::model::{json, text};
-use crate::resource::ProviderError;
-use crate::system::{Accounts, Clock, SystemClock, SystemRunner};
-use crate::template::expr::Cache;
-use crate::template::resolve;
+use crate::run::{self, RunError};
+use crate::system::{Accounts, Clock, SystemClock};
 
 /// Brings one resource to a wanted state
 #[derive(Debug, clap::Args)]
@@ -237,26 +236,12 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     if options.json {
         console.keep_stdout_free();
     }
-    let scope = options.scope(console)?;
-    let resource = prepare(resource, &scope)?;
-    let interrupt = Interrupt::listen()?;
-    let runner = interrupt.runner();
-    let event = {
-        let mut engine = Engine::new(machine(&runner), session, console)
-            .with_packages(options.packages.shared());
-        let event = engine.apply(&scope, &resource).map_err(|err| match err {
-            // What was typed is wrong, and nothing was touched.
-            FlowError::Expression(_)
-            | FlowError::Template(_)
-            | FlowError::Invalid(_)
-            | FlowError::Provider(ProviderError::NotFound) => CliError::usage(err),
-            FlowError::Provider(_) | FlowError::Requirement(_) => CliError::failed(err),
-        })?;
-        engine
-            .record(&scope, event.clone())
-            .map_err(CliError::failed)?;
-        event
-    };
+    let label = resource.label();
+    let (interrupt, event) = options.ensure(resource, session, console)?;
+    let event = event.map_err(|err| match err {
+        RunError::Template(err) => CliError::usage(format!("{label}: {err}")),
+        err => error_of(err),
+    })?;
     if options.json {
         let text = json::pretty(&event).map_err(CliError::failed)?;
         console.print(&format!("{text}\n"));
@@ -267,25 +252,6 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         detailed: options.detailed_exitcodes,
         ..Verdict::default()
     }))
-}
-
-fn machine(runner: &SystemRunner) -> Machine<'_> {
-    Machine {
-        runner,
-        clock: &SystemClock,
-        accounts: Accounts::default(),
-    }
-}
-
-/// Resolves templates and validates, before anything is touched.
-fn prepare(mut resource: Resource, scope: &Scope) -> Result<Arc<Resource>, CliError> {
-    let label = resource.label();
-    resolve::resource(&mut resource, Phase::Early, &scope.env, &Cache::default())
-        .map_err(|err| CliError::usage(format!("{label}: {err}")))?;
-    resource
-        .complete()
-        .map_err(|err| CliError::usage(format!("{label}: invalid resource: {err}")))?;
-    Ok(Arc::new(resource))
 }
 
 impl Options {
@@ -316,23 +282,36 @@ impl Options {
         }
     }
 
-    fn scope(&self, console: &Console) -> Result<Scope, CliError> {
-        let directory = std::env::current_dir().map_err(CliError::failed)?;
-        let bus = self.nats.bus();
-        let mut env = environment(
-            &directory,
-            !self.no_read_env,
-            &FactArgs::default(),
-            &self.nats,
-            &bus,
-        )?;
-        env.data = data::resolve_if_there(&self.hiera, &env.facts, &bus, console)?;
+    /// Brings a resource to its state, as the options say.
+    fn ensure(
+        &self,
+        resource: Resource,
+        session: Session,
+        console: &mut Console,
+    ) -> Result<(Interrupt, Result<TransactionEvent, RunError>), CliError> {
+        let setup = Setup {
+            nats: &self.nats,
+            facts: &FactArgs::default(),
+            packages: &self.packages,
+            hiera: Hiera::Resource(&self.hiera),
+            read_env: !self.no_read_env,
+            governors: None,
+        };
         let mode = Mode {
             noop: self.noop,
             diff: self.diff,
             ..Mode::default()
         };
-        Ok(Scope::new(env, mode))
+        let interrupt = Interrupt::new()?;
+        let (_, event) = setup.run(&interrupt, |host| {
+            let mut terminal = Terminal {
+                console,
+                interrupt: &interrupt,
+                pre_message: false,
+            };
+            run::ensure(resource, mode, session, host, &mut terminal)
+        })?;
+        Ok((interrupt, event))
     }
 }
 

@@ -123,8 +123,7 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
         }
     };
     let signer = place.signing.signer(&place.nats)?;
-    let bus = place.nats.bus();
-    let env = environment(Path::new("."), false, &args.facts, &place.nats, &bus)?;
+    let env = environment(Path::new("."), false, &args.facts, &place.nats)?;
     let packed = pack(&args.manifest, &env).map_err(CliError::usage)?;
     for warning in &packed.warnings {
         console.log(&Line::new(Level::Warn, warning));

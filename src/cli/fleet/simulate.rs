@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CliError, Console, Place, Verdict};
-use crate::agent::log::{Log, Style};
 use crate::agent::simulate::{Options, Simulation};
 use crate::cli::runtime;
 use crate::engine::Level;
 use crate::model::node::Token;
 use crate::model::text::parse_duration;
+use crate::run::log::{Log, Style};
 use crate::system::files::PrivateDir;
 use crate::system::{SystemClock, raise_open_files};
 

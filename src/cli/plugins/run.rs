@@ -18,6 +18,7 @@ use crate::cli::{CliError, Verdict, environment};
 use crate::model::Value;
 use crate::model::document;
 use crate::model::text::split_words;
+use crate::run::environment::MAX_READ;
 use crate::system::runner::Passthrough;
 use crate::system::{self, files};
 use crate::template::env::{Function, Functions};
@@ -208,7 +209,7 @@ fn or_default(args: &[Value]) -> Result<Value, String> {
 
 fn read_file(args: &[Value]) -> Result<Value, String> {
     let path = text(args, 0)?;
-    let read = files::read_to_string(Path::new(&path), environment::MAX_READ_BYTES);
+    let read = files::read_to_string(Path::new(&path), MAX_READ);
     read.map(Value::from).map_err(|err| err.to_string())
 }
 

@@ -1,25 +1,31 @@
-//! The hand-over: events of runs that another program made, on their way to the daemon's spool.
+//! The hand-over: what happens in a run of another program, on its way to the node's daemon.
 //!
-//! A spool belongs to one process. So the agent that a Choria server starts writes the events of its
-//! run to a file of its own, one per line, in a directory that the daemon has made; without that
-//! nobody would fetch them. The daemon leaves alone what belongs to the run whose turn it is. Of
-//! every other file it takes the whole lines, also if the writer was killed; only when they are safe
-//! in the spool it removes the file. Should it die in between it takes them again, and the stream,
-//! which knows events by their ids, keeps one of each.
+//! A spool belongs to one process, and so do a node's log, metrics and registrations. So the agent
+//! that a Choria server starts writes what happens to a file of its own, one record per line, in a
+//! directory that the daemon has made; without that nobody would fetch it. The daemon leaves alone
+//! what belongs to the run that holds the run lock. Of every other file it takes the whole lines,
+//! also if the writer was killed; only when they are safe in the spool it removes the file. Should
+//! it die in between it takes them again, and the stream, which knows events by their ids, keeps one
+//! of each.
 //!
-//! What waits is bounded. The oldest files go first, and how many events that cost is told.
+//! What waits is bounded. The oldest files go first, and how many records that cost is logged.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::node::Node;
-use super::turn::Turns;
-use crate::engine::Level;
+use super::lock::RunLock;
+use crate::engine::{Checked, Level, Line, Standing};
+use crate::health::Datum;
+use crate::model::TypeName;
 use crate::model::event::TransactionEvent;
+use crate::model::health::{HealthCheck, HealthResult};
 use crate::model::json;
+use crate::model::registration::Entry;
 use crate::model::run::{RunId, RunSummary};
+use crate::model::text::timestamp;
 use crate::system::LockError;
 use crate::system::files::{self, FileError, InPlace};
 
@@ -42,7 +48,7 @@ pub enum HandoverError {
     #[error("hand-over: {0}")]
     File(#[from] FileError),
     #[error("hand-over: {0}")]
-    Turn(#[from] LockError),
+    Lock(#[from] LockError),
     #[error("hand-over: event could not be written: {0}")]
     Event(#[from] serde_json::Error),
 }
@@ -50,14 +56,68 @@ pub enum HandoverError {
 /// One line of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Told {
+pub enum Record {
     Event(Box<TransactionEvent>),
     Run(Box<RunSummary>),
-    /// So many events are not told here, because there was no room.
+    Check(Box<CheckRecord>),
+    /// How the services of a resource stand.
+    Services {
+        entries: Vec<Entry>,
+        standing: Standing,
+    },
+    /// A line for the log.
+    Line {
+        level: Level,
+        text: String,
+    },
+    /// The number of records that are missing here, because there was no room.
     LeftOut(u64),
 }
 
-/// Hands the events of one run over, as they happen.
+/// A health check that ran.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CheckRecord {
+    type_name: TypeName,
+    name: String,
+    sensitive: bool,
+    check: HealthCheck,
+    result: HealthResult,
+    perfdata: Vec<Datum>,
+    #[serde(with = "timestamp")]
+    began: DateTime<Utc>,
+    took: Duration,
+}
+
+impl CheckRecord {
+    fn of(checked: &Checked<'_>) -> Self {
+        Self {
+            type_name: checked.type_name,
+            name: checked.name.into(),
+            sensitive: checked.sensitive,
+            check: checked.check.clone(),
+            result: checked.result.clone(),
+            perfdata: checked.perfdata.to_vec(),
+            began: checked.began,
+            took: checked.took,
+        }
+    }
+
+    /// Returns the check as a sink takes it.
+    pub fn as_checked(&self) -> Checked<'_> {
+        Checked {
+            type_name: self.type_name,
+            name: &self.name,
+            sensitive: self.sensitive,
+            check: &self.check,
+            result: &self.result,
+            perfdata: &self.perfdata,
+            began: self.began,
+            took: self.took,
+        }
+    }
+}
+
+/// Hands over what happens in one run, as it happens.
 #[derive(Debug)]
 pub struct Handover {
     directory: PathBuf,
@@ -68,7 +128,7 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Begins to hand over the events of a run, which must have the turn of the node. Returns
+    /// Begins to hand over what happens in a run, which must hold the run lock. Returns
     /// nothing if the node has no daemon.
     pub fn begin(
         state_dir: &Path,
@@ -94,25 +154,46 @@ impl Handover {
 
     /// Hands over the event of a resource.
     pub fn event(&mut self, event: &TransactionEvent) -> Result<(), HandoverError> {
-        self.write(&Told::Event(Box::new(event.clone())))
+        self.write(&Record::Event(Box::new(event.clone())))
+    }
+
+    /// Hands over a health check that ran.
+    pub fn checked(&mut self, checked: &Checked<'_>) -> Result<(), HandoverError> {
+        self.write(&Record::Check(Box::new(CheckRecord::of(checked))))
+    }
+
+    /// Hands over how the services of a resource stand.
+    pub fn services(&mut self, entries: &[Entry], standing: Standing) -> Result<(), HandoverError> {
+        let entries = entries.to_vec();
+        self.write(&Record::Services { entries, standing })
+    }
+
+    /// Hands over a line for the log.
+    pub fn line(&mut self, line: &Line) -> Result<(), HandoverError> {
+        let mut text = line.message.clone();
+        for (key, value) in &line.fields {
+            text.push_str(&format!(" {key}={value}"));
+        }
+        let level = line.level;
+        self.write(&Record::Line { level, text })
     }
 
     /// Hands over how the run ended, if it has a summary, and returns when all of it survives a
     /// power cut.
     pub fn finish(mut self, run: Option<RunSummary>) -> Result<(), HandoverError> {
         if let Some(run) = run {
-            self.write(&Told::Run(Box::new(run)))?;
+            self.write(&Record::Run(Box::new(run)))?;
         }
         if self.left_out > 0 {
-            let line = line(&Told::LeftOut(self.left_out))?;
+            let line = line(&Record::LeftOut(self.left_out))?;
             self.append(&line)?;
         }
         self.file.sync()?;
         Ok(files::sync_directory(&self.directory)?)
     }
 
-    fn write(&mut self, told: &Told) -> Result<(), HandoverError> {
-        let line = line(told)?;
+    fn write(&mut self, record: &Record) -> Result<(), HandoverError> {
+        let line = line(record)?;
         let length = u64::try_from(line.len()).unwrap_or(u64::MAX);
         if self.length.saturating_add(length) > MAX_FILE {
             self.left_out += 1;
@@ -128,8 +209,8 @@ impl Handover {
     }
 }
 
-fn line(told: &Told) -> Result<Vec<u8>, serde_json::Error> {
-    Ok((json::compact(told)? + "\n").into_bytes())
+fn line(record: &Record) -> Result<Vec<u8>, serde_json::Error> {
+    Ok((json::compact(record)? + "\n").into_bytes())
 }
 
 /// Removes the oldest files until there is room, and returns how many lines they had.
@@ -181,9 +262,7 @@ fn handed_over(directory: &Path) -> Result<Vec<(PathBuf, RunId)>, FileError> {
 #[derive(Debug)]
 pub struct Intake {
     directory: PathBuf,
-    turns: Turns,
-    /// What last went wrong: the same is told once.
-    trouble: Option<String>,
+    lock: RunLock,
 }
 
 impl Intake {
@@ -193,77 +272,57 @@ impl Intake {
         files::create_private_dir(&directory)?;
         Ok(Self {
             directory,
-            turns: Turns::of(state_dir),
-            trouble: None,
+            lock: RunLock::of(state_dir),
         })
     }
 
     /// Reports whether there may be something to take; costs next to nothing.
     pub fn has_any(&self) -> bool {
-        // What is in the way is told by whoever takes.
+        // What is in the way is reported by whoever takes.
         files::list(&self.directory).map_or(true, |names| !names.is_empty())
     }
 
-    /// Puts what was handed over into the node's spool.
-    pub fn take(&mut self, node: &Node) {
-        let trouble = self.take_all(node).err().map(|error| error.to_string());
-        if let Some(error) = &trouble
-            && self.trouble != trouble
-        {
-            let fields = [("error", error.clone())];
-            let text = "Could not take over the events of another run";
-            node.say(Level::Error, text, &fields);
-        }
-        self.trouble = trouble;
-    }
-
-    /// Takes all that can be taken, and returns the first trouble with the rest.
-    fn take_all(&self, node: &Node) -> Result<(), HandoverError> {
+    /// Gives each file's records to `take`, which must have them safe when it returns, and removes
+    /// the file. Takes all that can be taken, and returns the first error of the rest.
+    pub fn take(&self, mut take: impl FnMut(Records<'_>)) -> Result<(), HandoverError> {
         let mut taken = Ok(());
-        // First the names, then whose turn it is: who has a file here had the turn before.
+        // First the names, then who holds the lock: whose file is here held it before.
         for (path, run) in handed_over(&self.directory)? {
-            if self.turns.is_over(&run)? {
-                taken = taken.and(take(&path, node));
+            if self.lock.is_over(&run)? {
+                taken = taken.and(take_file(&path, &mut take));
             }
         }
         taken
     }
 }
 
-/// Puts the events of one file into the spool, and removes it.
-fn take(path: &Path, node: &Node) -> Result<(), HandoverError> {
+/// The records of one file.
+pub struct Records<'f> {
+    pub path: &'f Path,
+    content: &'f [u8],
+}
+
+impl Records<'_> {
+    /// Returns the records, or why one can't be read.
+    pub fn iter(&self) -> impl Iterator<Item = Result<Record, serde_json::Error>> {
+        // What lies behind the last line break is half a line: its writer was killed.
+        let whole = self.content.split_inclusive(|byte| *byte == b'\n');
+        whole
+            .filter(|line| line.ends_with(b"\n"))
+            .map(serde_json::from_slice)
+    }
+}
+
+fn take_file(path: &Path, take: &mut impl FnMut(Records<'_>)) -> Result<(), HandoverError> {
     let content = match files::read(path, MAX_FILE.saturating_mul(2)) {
         // Its writer needed the room.
         Err(error) if error.is_not_found() => return Ok(()),
         content => content?,
     };
-    let shown = |error: String| [("file", path.display().to_string()), ("error", error)];
-    // What lies behind the last line break is half a line: its writer was killed.
-    let whole = content.split_inclusive(|byte| *byte == b'\n');
-    for line in whole.filter(|line| line.ends_with(b"\n")) {
-        match serde_json::from_slice(line) {
-            Ok(Told::Event(event)) => {
-                node.outbox.event(&event);
-                node.metrics.resource_event(&event);
-            }
-            // Another program need not know who we are in the fleet.
-            Ok(Told::Run(run)) => node.finish(&RunSummary {
-                identity: node.identity.clone(),
-                collective: node.collective.clone(),
-                ..*run
-            }),
-            Ok(Told::LeftOut(events)) => {
-                let fields = [("events", events.to_string())];
-                let text = "Events of other runs were given up, too many waited";
-                node.say(Level::Error, text, &fields);
-            }
-            Err(error) => {
-                let text = "Could not read an event of another run";
-                node.say(Level::Error, text, &shown(error.to_string()));
-            }
-        }
-    }
-    node.outbox.sync();
+    take(Records {
+        path,
+        content: &content,
+    });
     Ok(files::remove(path)?)
 }
 
@@ -324,7 +383,7 @@ mod tests {
         assert_eq!(*id, run(7));
         let text = std::fs::read_to_string(path).unwrap();
         let names = text.lines().map(|line| match serde_json::from_str(line) {
-            Ok(Told::Event(event)) => event.name,
+            Ok(Record::Event(event)) => event.name,
             other => panic!("{other:?}"),
         });
         assert_eq!(names.collect::<Vec<_>>(), ["zsh", "vim"]);
@@ -333,8 +392,8 @@ mod tests {
     #[test]
     fn an_event_comes_out_as_it_went_in() {
         let before = event("zsh");
-        let line = line(&Told::Event(Box::new(before.clone()))).unwrap();
-        let Told::Event(after) = serde_json::from_slice(&line).unwrap() else {
+        let line = line(&Record::Event(Box::new(before.clone()))).unwrap();
+        let Record::Event(after) = serde_json::from_slice(&line).unwrap() else {
             panic!("an event");
         };
         assert_eq!(

@@ -41,15 +41,15 @@ struct Asked {
 }
 
 /// Remembers the pause of this node.
-pub struct PauseBook {
+pub struct PauseStore {
     file: PathBuf,
     clock: Arc<dyn Clock>,
     pause: Mutex<Option<Pause>>,
     changed: Notify,
 }
 
-impl PauseBook {
-    /// Opens the book; what can't be read is no pause, and the caller is told.
+impl PauseStore {
+    /// Opens the store; what can't be read is no pause, and the caller is told.
     pub fn open(file: &Path, clock: Arc<dyn Clock>) -> (Self, Option<String>) {
         let read = match files::read_to_string(file, MAX_BYTES) {
             Ok(text) => serde_json::from_str(&text)
@@ -62,13 +62,13 @@ impl PauseBook {
             Ok(pause) => (pause, None),
             Err(trouble) => (None, Some(trouble)),
         };
-        let book = Self {
+        let store = Self {
             file: file.to_owned(),
             clock,
             pause: Mutex::new(pause),
             changed: Notify::new(),
         };
-        (book, trouble)
+        (store, trouble)
     }
 
     /// Returns the pause that holds now.
@@ -172,12 +172,12 @@ mod tests {
     use super::*;
     use crate::system::FixedClock;
 
-    fn book() -> (tempfile::TempDir, Arc<FixedClock>, PauseBook) {
+    fn book() -> (tempfile::TempDir, Arc<FixedClock>, PauseStore) {
         let directory = tempfile::tempdir().unwrap();
         let clock = Arc::new(FixedClock::new(
             DateTime::from_timestamp(1_800_000_000, 0).unwrap(),
         ));
-        let (book, trouble) = PauseBook::open(&directory.path().join("pause"), clock.clone());
+        let (store, trouble) = PauseStore::open(&directory.path().join("pause"), clock.clone());
         assert_eq!(trouble, None);
         (directory, clock, book)
     }
@@ -187,7 +187,7 @@ mod tests {
         let (directory, clock, book) = book();
         book.begin(r#"{"reason":"disk swap","for":"2h"}"#, "ann")
             .unwrap();
-        let (again, _) = PauseBook::open(&directory.path().join("pause"), clock.clone());
+        let (again, _) = PauseStore::open(&directory.path().join("pause"), clock.clone());
         let pause = again.current().unwrap();
         assert_eq!(
             (pause.reason.as_str(), pause.by.as_str()),
@@ -195,7 +195,7 @@ mod tests {
         );
         clock.advance(Duration::from_secs(2 * 3600));
         assert_eq!(again.current(), None);
-        let (third, _) = PauseBook::open(&directory.path().join("pause"), clock);
+        let (third, _) = PauseStore::open(&directory.path().join("pause"), clock);
         assert_eq!(third.current(), None);
     }
 
@@ -261,7 +261,7 @@ mod tests {
         let file = directory.path().join("pause");
         std::fs::write(&file, "{").unwrap();
         let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
-        let (book, trouble) = PauseBook::open(&file, clock);
+        let (store, trouble) = PauseStore::open(&file, clock);
         assert!(trouble.is_some());
         assert_eq!(book.current(), None);
     }

@@ -6,26 +6,25 @@
 
 use std::path::Path;
 
-use super::keys::wrong;
-use crate::model::document::DocumentError;
-use crate::model::node::NodeName;
+use crate::model::node::{BadName, NodeName};
 use crate::system::files;
 
 /// The longest system file that is read for a domain.
 const MAX_FILE: u64 = 1 << 20;
 
+/// This host has no name that a node may have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this host has no usable name: {0}, or set key \"identity\"")]
+pub struct NoIdentity(#[source] BadName);
+
 /// Returns what this node is called.
-pub fn local_identity() -> Result<NodeName, DocumentError> {
+pub fn local_identity() -> Result<NodeName, NoIdentity> {
     let kernel = rustix::system::uname();
     // A file that can't be read knows no domain.
     let content = |path| files::read_to_string(Path::new(path), MAX_FILE).unwrap_or_default();
     let host = kernel.nodename().to_string_lossy();
     let name = qualified(&host, &content("/etc/hosts"), &content("/etc/resolv.conf"));
-    name.parse().map_err(|err| {
-        wrong(format_args!(
-            "this host has no usable name: {err}, or set key \"identity\""
-        ))
-    })
+    name.parse().map_err(NoIdentity)
 }
 
 fn qualified(host: &str, hosts: &str, resolver: &str) -> String {
@@ -106,7 +105,10 @@ mod tests {
     fn this_host_has_a_name_or_says_what_to_set() {
         match local_identity() {
             Ok(name) => assert!(!name.as_str().is_empty()),
-            Err(error) => assert!(error.message.contains("set key \"identity\""), "{error}"),
+            Err(error) => assert!(
+                error.to_string().contains("set key \"identity\""),
+                "{error}"
+            ),
         }
     }
 }

@@ -1,0 +1,68 @@
+//! What the templates of a run see and may call, built the same way for every entry point.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::bus::{Bus, BusErrorKind};
+use crate::model::Value;
+use crate::model::registration::Entry;
+use crate::system::files;
+use crate::template::Env;
+use crate::template::env::Facts;
+
+/// The largest file that a template may read.
+pub const MAX_READ: u64 = 16 * 1024 * 1024;
+
+/// What templates see besides their data.
+#[derive(Clone)]
+pub struct Surroundings {
+    pub facts: Facts,
+    /// The variables of the process, and of a `.env` file where one is read.
+    pub environ: Value,
+    pub bus: Arc<dyn Bus>,
+    /// The stream that holds registered services.
+    pub registration_stream: String,
+}
+
+impl Surroundings {
+    /// Returns the environment of templates whose relative paths start at `directory`.
+    pub fn env(&self, directory: &Path) -> Env {
+        let (values, registry) = (self.bus.clone(), self.bus.clone());
+        let stream = self.registration_stream.clone();
+        Env {
+            facts: self.facts.clone(),
+            environ: self.environ.clone(),
+            data: Value::empty_map(),
+            working_dir: directory.to_owned(),
+            read_file: Some(Arc::new(|path: &Path| {
+                files::read_to_string(path, MAX_READ).map_err(|err| err.to_string())
+            })),
+            kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
+                text_of(&*values, bucket, key)
+            })),
+            registrations: Some(Arc::new(move |words| {
+                let found = registered(&*registry, &stream, words)?;
+                Ok(found.iter().map(Entry::to_value).collect())
+            })),
+            ..Env::default()
+        }
+    }
+}
+
+/// Returns the value of a key as text.
+fn text_of(bus: &dyn Bus, bucket: &str, key: &str) -> Result<String, String> {
+    let found = bus.value(bucket, key).map_err(|err| err.to_string())?;
+    let found = found.ok_or_else(|| format!("key {key} not found in bucket {bucket}"))?;
+    String::from_utf8(found).map_err(|_| format!("key {key} of bucket {bucket} is not UTF-8 text"))
+}
+
+/// Returns the registered services that match, or why a template gets none.
+pub fn registered(bus: &dyn Bus, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, String> {
+    bus.registrations(stream, words).map_err(|err| {
+        let remedy = match err.kind {
+            BusErrorKind::NotFound => ": run `ccm registration init`",
+            _ => "",
+        };
+        format!("could not query registrations: {err}{remedy}")
+    })
+}
