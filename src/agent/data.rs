@@ -261,7 +261,7 @@ mod tests {
 
     use super::*;
     use crate::nats::Settings;
-    use crate::system::FixedClock;
+    use crate::system::{FixedClock, SystemClock};
 
     #[test]
     fn a_run_asks_for_fresh_data_and_a_single_request_takes_what_is_recent() {

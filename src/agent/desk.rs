@@ -472,10 +472,10 @@ mod tests {
     /// Opens a desk beside another program that has a run going on until the lock is dropped.
     fn shared_desk(clock: &Arc<FixedClock>) -> (tempfile::TempDir, Desk, FileLock) {
         let directory = tempfile::tempdir().unwrap();
-        let turns = Turns::of(directory.path());
-        let other = turns.take(&id(9), Duration::ZERO, &**clock).unwrap();
+        let run_lock = RunLock::of(directory.path());
+        let other = run_lock.take(&id(9), Duration::ZERO, &**clock).unwrap();
         let limit = Duration::from_secs(60);
-        let desk = Desk::open(clock.clone(), 1, limit, Some(turns));
+        let desk = Desk::open(clock.clone(), 1, limit, Some(run_lock));
         (directory, desk, other)
     }
 

@@ -2,6 +2,7 @@
 //! often must not cost often.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use super::metrics::Metrics;
 use crate::facts::{Gatherer, Places};
 use crate::model::Value;
 use crate::model::value::Map;
+use crate::run::log::Log;
 use crate::system::Clock;
 use crate::template::env::Facts;
 
@@ -21,14 +23,39 @@ pub struct FactsKeeper {
     clock: Arc<dyn Clock>,
     /// Facts that are younger are not gathered again.
     floor: Duration,
-    held: Mutex<Option<(Duration, Arc<Gatherer>)>>,
+    held: Mutex<Option<(Duration, Arc<Gathering>)>>,
     /// Facts that hold instead of the machine's.
     fixed: Option<Value>,
     metrics: Metrics,
+    log: Log,
+}
+
+/// One gathering of facts, and how many of its warnings were logged.
+struct Gathering {
+    gatherer: Arc<Gatherer>,
+    logged: AtomicUsize,
+}
+
+impl Gathering {
+    /// Logs and counts what went wrong since this was last asked.
+    fn report(&self, metrics: &Metrics, log: &Log) {
+        let warnings = self.gatherer.warnings();
+        let logged = self.logged.fetch_max(warnings.len(), Ordering::Relaxed);
+        for warning in warnings.into_iter().skip(logged) {
+            metrics.facts_failed();
+            log.warn(warning);
+        }
+    }
 }
 
 impl FactsKeeper {
-    pub fn new(places: Places, clock: Arc<dyn Clock>, floor: Duration, metrics: Metrics) -> Self {
+    pub fn new(
+        places: Places,
+        clock: Arc<dyn Clock>,
+        floor: Duration,
+        metrics: Metrics,
+        log: Log,
+    ) -> Self {
         Self {
             places,
             clock,
@@ -36,19 +63,16 @@ impl FactsKeeper {
             held: Mutex::default(),
             fixed: None,
             metrics,
+            log,
         }
     }
 
     /// Returns one that always has these facts, whatever the machine is.
-    pub fn fixed(facts: Value, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+    pub fn fixed(facts: Value, clock: Arc<dyn Clock>, metrics: Metrics, log: Log) -> Self {
+        let places = Places::from_env(&BTreeMap::new());
         Self {
             fixed: Some(facts),
-            ..Self::new(
-                Places::from_env(&BTreeMap::new()),
-                clock,
-                Duration::ZERO,
-                metrics,
-            )
+            ..Self::new(places, clock, Duration::ZERO, metrics, log)
         }
     }
 
@@ -57,14 +81,16 @@ impl FactsKeeper {
         if let Some(fixed) = &self.fixed {
             return Facts::Known(fixed.clone());
         }
-        let gather = self.gatherer().into_source();
-        let (clock, metrics) = (self.clock.clone(), self.metrics.clone());
+        let gathering = self.gathering();
+        let gather = gathering.gatherer.clone().into_source();
+        let (clock, metrics, log) = (self.clock.clone(), self.metrics.clone(), self.log.clone());
         Facts::Lazy(Arc::new(move |section| {
             let began = clock.monotonic();
             let facts = gather(section);
             let took = clock.monotonic().saturating_sub(began);
             metrics.facts_gathered(took);
             metrics.facts_resolved(took);
+            gathering.report(&metrics, &log);
             facts
         }))
     }
@@ -74,7 +100,8 @@ impl FactsKeeper {
         if let Some(fixed) = &self.fixed {
             return fixed.clone();
         }
-        let gatherer = self.gatherer();
+        let gathering = self.gathering();
+        let gatherer = &gathering.gatherer;
         let mut facts: Map = match gatherer.custom_facts().as_map() {
             Some(custom) => custom.clone(),
             None => Map::new(),
@@ -82,6 +109,7 @@ impl FactsKeeper {
         if let Some(host) = gatherer.section("host") {
             facts.insert("host".into(), without_volatile(&host));
         }
+        gathering.report(&self.metrics, &self.log);
         facts.into()
     }
 
@@ -90,16 +118,21 @@ impl FactsKeeper {
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn gatherer(&self) -> Arc<Gatherer> {
+    fn gathering(&self) -> Arc<Gathering> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.monotonic();
         match &*held {
-            Some((since, gatherer)) if now.saturating_sub(*since) < self.floor => gatherer.clone(),
+            Some((since, gathering)) if now.saturating_sub(*since) < self.floor => {
+                gathering.clone()
+            }
             _ => {
                 let gatherer = Gatherer::new(self.places.clone(), self.clock.clone());
-                let gatherer = Arc::new(gatherer);
-                *held = Some((now, gatherer.clone()));
-                gatherer
+                let gathering = Arc::new(Gathering {
+                    gatherer: Arc::new(gatherer),
+                    logged: AtomicUsize::new(0),
+                });
+                *held = Some((now, gathering.clone()));
+                gathering
             }
         }
     }
@@ -124,7 +157,9 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::system::FixedClock;
+    use crate::engine::Level;
+    use crate::run::log::Style;
+    use crate::system::{FixedClock, SystemClock};
 
     #[test]
     fn facts_are_gathered_again_only_when_they_are_old() {
@@ -140,6 +175,7 @@ mod tests {
             clock.clone(),
             Duration::from_secs(120),
             Metrics::new("0.0.0"),
+            Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock),
         );
         assert_eq!(keeper.current().section("site"), Some("one".into()));
         std::fs::write(&file, "site: two\n").unwrap();
@@ -158,6 +194,7 @@ mod tests {
             clock,
             Duration::from_secs(120),
             Metrics::new("0.0.0"),
+            Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock),
         );
         let facts = keeper.for_selection();
         let info = facts.get("host").and_then(|host| host.get("info")).unwrap();

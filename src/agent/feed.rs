@@ -16,7 +16,6 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use super::cache::{Cache, Copy};
-use super::config::ManifestSource;
 use super::node::Node;
 use super::trust::{Asker, Holds, SIGNATURE_LIMIT, Sources, Unvouched, audit, fits};
 use crate::engine::Level;
@@ -24,7 +23,8 @@ use crate::model::secret::Secret;
 use crate::model::signature::{BundleSignature, beside};
 use crate::nats::object::Change;
 use crate::nats::{Connection, NatsError, Verb, backoff};
-use crate::run::source::{self, SIZE_LIMIT, SourceError, TIME_LIMIT};
+use crate::run::ManifestLocation;
+use crate::run::source::{ManifestSource, SIZE_LIMIT, SourceError, TIME_LIMIT};
 use crate::system::files::{self, Attributes, Durability};
 use crate::system::http::{self, Reply, Request, Validators};
 use crate::system::{Digest, HttpError, SystemClock};
@@ -53,7 +53,7 @@ impl News {
 
 /// One configured manifest.
 pub struct Feed {
-    source: ManifestSource,
+    source: ManifestLocation,
     cache: Cache,
     /// Nobody has the bundle any more.
     is_gone: AtomicBool,
@@ -68,7 +68,7 @@ impl fmt::Display for Feed {
 }
 
 impl Feed {
-    pub fn new(source: ManifestSource, cache: Cache) -> Self {
+    pub fn new(source: ManifestLocation, cache: Cache) -> Self {
         Self {
             source,
             cache,
@@ -78,22 +78,22 @@ impl Feed {
     }
 
     /// Returns what to apply and who stands for it, once there is something.
-    pub fn what(&self, node: &Node) -> Option<(source::ManifestSource, Asker)> {
+    pub fn what(&self, node: &Node) -> Option<(ManifestSource, Asker)> {
         if self.is_gone.load(Ordering::Relaxed) {
             return None;
         }
         match &self.source {
-            ManifestSource::Path(path) => {
+            ManifestLocation::Path(path) => {
                 let path = path.to_string_lossy().into_owned();
-                Some((source::ManifestSource::Source(path), Asker::default()))
+                Some((ManifestSource::Source(path), Asker::default()))
             }
-            ManifestSource::Http(url) => self.copy(url.reveal(), node),
-            ManifestSource::Object { .. } => self.copy(&self.to_string(), node),
+            ManifestLocation::Http(url) => self.copy(url.reveal(), node),
+            ManifestLocation::Object { .. } => self.copy(&self.to_string(), node),
         }
     }
 
     /// Returns the copy of a source, if somebody stands for it where that is asked.
-    fn copy(&self, source: &str, node: &Node) -> Option<(source::ManifestSource, Asker)> {
+    fn copy(&self, source: &str, node: &Node) -> Option<(ManifestSource, Asker)> {
         let copy = self.cache.copy(source)?;
         let asker = match self.accept(&copy, node) {
             Ok(asker) => asker,
@@ -102,7 +102,7 @@ impl Feed {
                 return None;
             }
         };
-        let what = source::ManifestSource::Copy {
+        let what = ManifestSource::Copy {
             manifest: copy.manifest,
             shown: self.to_string(),
         };
@@ -131,9 +131,9 @@ impl Feed {
     ) {
         let follow = async {
             match &self.source {
-                ManifestSource::Path(_) => std::future::pending().await,
-                ManifestSource::Http(url) => self.poll(url, &node, &news).await,
-                ManifestSource::Object { bucket, key } => {
+                ManifestLocation::Path(_) => std::future::pending().await,
+                ManifestLocation::Http(url) => self.poll(url, &node, &news).await,
+                ManifestLocation::Object { bucket, key } => {
                     let tell = |err: &NatsError| self.complain(&node, &err.to_string());
                     tokio::join!(
                         self.watch(bucket.as_str(), key, &node, &connection, &news),

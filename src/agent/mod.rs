@@ -485,10 +485,11 @@ fn build(
             .collect(),
         state_dir: config.state_dir.clone(),
         facts: match facts {
-            Some(facts) => FactsKeeper::fixed(facts, clock.clone(), metrics.clone()),
+            Some(facts) => FactsKeeper::fixed(facts, clock.clone(), metrics.clone(), log.clone()),
             None => {
                 let interval = config.facts_interval;
-                FactsKeeper::new(places, clock.clone(), interval, metrics.clone())
+                let (metrics, log) = (metrics.clone(), log.clone());
+                FactsKeeper::new(places, clock.clone(), interval, metrics, log)
             }
         },
         data: DataKeeper::new(

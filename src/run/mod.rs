@@ -13,6 +13,7 @@ pub mod environment;
 pub mod executor;
 pub mod handover;
 mod identity;
+mod location;
 mod lock;
 pub mod log;
 pub mod pause;
@@ -50,6 +51,7 @@ use executor::{EnsureError, Executor, Work};
 use source::{Fetched, ManifestSource, Opened, SourceError};
 
 pub use identity::{NoIdentity, local_identity};
+pub use location::{LocationError, ManifestLocation};
 pub use lock::{RunLock, run_of};
 pub use slot::{Evicted, Governors};
 

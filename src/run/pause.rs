@@ -172,20 +172,21 @@ mod tests {
     use super::*;
     use crate::system::FixedClock;
 
-    fn book() -> (tempfile::TempDir, Arc<FixedClock>, PauseStore) {
+    fn store() -> (tempfile::TempDir, Arc<FixedClock>, PauseStore) {
         let directory = tempfile::tempdir().unwrap();
         let clock = Arc::new(FixedClock::new(
             DateTime::from_timestamp(1_800_000_000, 0).unwrap(),
         ));
         let (store, trouble) = PauseStore::open(&directory.path().join("pause"), clock.clone());
         assert_eq!(trouble, None);
-        (directory, clock, book)
+        (directory, clock, store)
     }
 
     #[test]
     fn a_pause_survives_a_restart_and_ends_by_itself() {
-        let (directory, clock, book) = book();
-        book.begin(r#"{"reason":"disk swap","for":"2h"}"#, "ann")
+        let (directory, clock, store) = store();
+        store
+            .begin(r#"{"reason":"disk swap","for":"2h"}"#, "ann")
             .unwrap();
         let (again, _) = PauseStore::open(&directory.path().join("pause"), clock.clone());
         let pause = again.current().unwrap();
@@ -201,24 +202,27 @@ mod tests {
 
     #[test]
     fn a_pause_without_an_end_lasts_until_it_is_ended() {
-        let (_directory, clock, book) = book();
-        book.begin("reason: moving house\n", "").unwrap();
+        let (_directory, clock, store) = store();
+        store.begin("reason: moving house\n", "").unwrap();
         clock.advance(Duration::from_secs(1_000_000));
-        assert!(book.current().is_some());
-        book.end().unwrap();
-        assert_eq!(book.current(), None);
+        assert!(store.current().is_some());
+        store.end().unwrap();
+        assert_eq!(store.current(), None);
     }
 
     #[test]
     fn a_bare_text_is_a_reason() {
-        let (_directory, _clock, book) = book();
-        assert_eq!(book.begin("disk swap", "").unwrap().reason, "disk swap");
-        assert_eq!(book.begin("\"disk swap\"", "").unwrap().reason, "disk swap");
+        let (_directory, _clock, store) = store();
+        assert_eq!(store.begin("disk swap", "").unwrap().reason, "disk swap");
+        assert_eq!(
+            store.begin("\"disk swap\"", "").unwrap().reason,
+            "disk swap"
+        );
     }
 
     #[test]
     fn a_request_that_makes_no_sense_is_refused_with_its_reason() {
-        let (_directory, _clock, book) = book();
+        let (_directory, _clock, store) = store();
         for (body, reason) in [
             ("", "reason is required"),
             ("{\"reason\":\" \"}", "reason is required"),
@@ -239,20 +243,20 @@ mod tests {
                 "unknown property \"reasons\", did you mean \"reason\"?",
             ),
         ] {
-            let error = book.begin(body, "").unwrap_err().to_string();
+            let error = store.begin(body, "").unwrap_err().to_string();
             assert!(error.ends_with(reason), "{error}");
         }
-        assert_eq!(book.current(), None);
+        assert_eq!(store.current(), None);
     }
 
     #[test]
     fn whoever_tells_others_learns_of_every_change() {
-        let (_directory, _clock, book) = book();
-        assert!(book.changed().now_or_never().is_none());
-        book.begin("{\"reason\":\"x\"}", "").unwrap();
-        assert!(book.changed().now_or_never().is_some());
-        book.end().unwrap();
-        assert!(book.changed().now_or_never().is_some());
+        let (_directory, _clock, store) = store();
+        assert!(store.changed().now_or_never().is_none());
+        store.begin("{\"reason\":\"x\"}", "").unwrap();
+        assert!(store.changed().now_or_never().is_some());
+        store.end().unwrap();
+        assert!(store.changed().now_or_never().is_some());
     }
 
     #[test]
@@ -263,6 +267,6 @@ mod tests {
         let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
         let (store, trouble) = PauseStore::open(&file, clock);
         assert!(trouble.is_some());
-        assert_eq!(book.current(), None);
+        assert_eq!(store.current(), None);
     }
 }

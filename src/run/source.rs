@@ -214,7 +214,7 @@ impl ObjectName {
 
 /// Brings the manifest of a source within reach. Relative paths start at `base`; bundles are
 /// unpacked below `temporary`.
-fn fetch(
+pub fn fetch(
     source: &str,
     base: &Path,
     temporary: &Path,

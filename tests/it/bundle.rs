@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use ccm::agent::sources;
 use ccm::fleet::bundle;
 use ccm::nats::{Bus, Settings};
+use ccm::run::source;
 use ccm::system::SystemClock;
 use ccm::template::Env;
 
@@ -23,7 +23,7 @@ fn a_packed_directory_is_a_source_that_a_node_can_fetch() {
     fs::write(room.path().join("app.tar.gz"), &packed.bytes).unwrap();
     let bus = Bus::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
     let fetched =
-        sources::fetch("app.tar.gz", room.path(), room.path(), &SystemClock, &bus).unwrap();
+        source::fetch("app.tar.gz", room.path(), room.path(), &SystemClock, &bus).unwrap();
     assert_eq!(
         fs::read_to_string(&fetched.manifest_path).unwrap(),
         manifest

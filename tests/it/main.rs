@@ -62,6 +62,7 @@ mod cloudevents;
 mod crash;
 mod data;
 mod docs;
+mod entry_points;
 mod exec;
 mod feed;
 mod file;

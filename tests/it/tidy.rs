@@ -21,10 +21,10 @@ fn root() -> &'static Path {
 }
 
 /// What each room may import beside `model`; faces may import anything and nobody imports a face.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("model", &[]),
     ("system", &[]),
-    ("nats", &["system"]),
+    ("nats", &["system", "run"]),
     ("template", &[]),
     ("facts", &["system"]),
     ("health", &["system", "template", "facts"]),
@@ -38,26 +38,28 @@ const ARROWS: [(&str, &[&str]); 15] = [
         ],
     ),
     (
+        "run",
+        &[
+            "system", "template", "facts", "health", "hiera", "resource", "manifest", "engine",
+        ],
+    ),
+    (
         "agent",
         &[
-            "system", "nats", "template", "facts", "health", "hiera", "resource", "manifest",
-            "engine",
+            "system", "nats", "template", "facts", "health", "hiera", "manifest", "engine", "run",
         ],
     ),
     ("fleet", &["system", "nats", "template", "manifest"]),
     ("cfengine", &["system", "template", "resource"]),
     (
         "choria",
-        &[
-            "system", "nats", "template", "facts", "hiera", "resource", "manifest", "engine",
-            "agent",
-        ],
+        &["system", "nats", "template", "facts", "engine", "run"],
     ),
     (
         "cli",
         &[
             "system", "nats", "template", "facts", "hiera", "resource", "manifest", "engine",
-            "agent", "fleet", "cfengine", "choria",
+            "run", "agent", "fleet", "cfengine", "choria",
         ],
     ),
 ];

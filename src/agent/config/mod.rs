@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use choria::Choria;
-pub use source::ManifestSource;
 pub use trust::{Signer, Trust};
 
 use crate::engine::Level;
@@ -30,7 +29,7 @@ use crate::model::governor::Claim;
 use crate::model::node::{NodeName, Token};
 use crate::model::secret::Secret;
 use crate::nats::registration::{self, Destination};
-use crate::run::local_identity;
+use crate::run::{ManifestLocation, local_identity};
 use crate::system::digest::Digest;
 use crate::system::{FileError, files};
 use keys::{Keys, wrong};
@@ -111,7 +110,7 @@ pub struct Config {
     /// One or more words with dots between them.
     pub subject_prefix: String,
 
-    pub manifests: Vec<ManifestSource>,
+    pub manifests: Vec<ManifestLocation>,
     pub external_data_url: Option<hiera::Source>,
     /// Time between two scheduled runs.
     pub interval: Duration,

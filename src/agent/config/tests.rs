@@ -310,7 +310,10 @@ external_data_url: https://ann:hunter2@d/e\n",
 #[test]
 fn a_file_url_is_a_path() {
     let config = good("manifests: ['file:///srv/a%20b']\nexternal_data_url: file:///srv/data.yaml");
-    assert_eq!(config.manifests, [ManifestSource::Path("/srv/a b".into())]);
+    assert_eq!(
+        config.manifests,
+        [ManifestLocation::Path("/srv/a b".into())]
+    );
     let data = hiera::Source::File("/srv/data.yaml".into());
     assert_eq!(config.external_data_url, Some(data));
 }

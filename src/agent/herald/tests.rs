@@ -2,7 +2,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::*;
-use crate::health::{Datum, Report};
+use crate::health::Datum;
 use crate::model::health::{HealthCheck, HealthResult, HealthStatus};
 use crate::model::resource::{Exec, Properties, Resource};
 use crate::model::secret::REDACTED;
@@ -60,19 +60,18 @@ fn check_once(herald: &Herald, resource: &Resource, output: &str) -> Value {
         min: None,
         max: None,
     };
-    let report = Report {
-        result: HealthResult {
-            status: HealthStatus::Critical,
-            tries: 1,
-            output: output.into(),
-        },
-        error: None,
-        perfdata: vec![datum("a", Some(1.5)), datum("unknown", None)],
+    let result = HealthResult {
+        status: HealthStatus::Critical,
+        tries: 1,
+        output: output.into(),
     };
     herald.checked(&Checked {
-        resource,
+        type_name: resource.type_name(),
+        name: &resource.common.name,
+        sensitive: resource.common.sensitive,
         check: &check,
-        report: &report,
+        result: &result,
+        perfdata: &[datum("a", Some(1.5)), datum("unknown", None)],
         began: start(),
         took: Duration::from_secs(2),
     });

@@ -6,7 +6,6 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::Place;
-use crate::agent::config::ManifestSource;
 use crate::cli::environment::{FactArgs, environment};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -16,6 +15,7 @@ use crate::fleet::bundles::{Bundles, BundlesError, Users, Version, Wanted, shown
 use crate::model::json;
 use crate::model::node::Token;
 use crate::model::text::{count_of, go_time};
+use crate::run::ManifestLocation;
 use crate::system::{Clock as _, SystemClock};
 
 /// How many users of a bundle are named.
@@ -56,7 +56,7 @@ struct PushArgs {
 
     /// Stores it there as well, in place of what is there, for agents whose own file names that
     #[arg(long, value_name = "obj://BUCKET/KEY")]
-    source: Option<ManifestSource>,
+    source: Option<ManifestLocation>,
 
     /// The facts it is checked with: those of a node it is for
     #[command(flatten)]
@@ -116,7 +116,7 @@ fn failed(err: BundlesError) -> CliError {
 fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliError> {
     let object = match &args.source {
         None => None,
-        Some(ManifestSource::Object { bucket, key }) => Some((bucket, key)),
+        Some(ManifestLocation::Object { bucket, key }) => Some((bucket, key)),
         Some(other) => {
             let text = format!("{other} is no object store: expected obj://BUCKET/KEY");
             return Err(CliError::usage(text));
@@ -145,7 +145,7 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
         Ok::<_, CliError>(pushed)
     })?;
     if signer.is_some() {
-        signed_for.extend(args.source.as_ref().map(ManifestSource::to_string));
+        signed_for.extend(args.source.as_ref().map(ManifestLocation::to_string));
     }
     let document = json!({
         "name": bundle.name,
@@ -153,7 +153,7 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
         "size": packed.bytes.len(),
         "files": packed.files,
         "new": is_new,
-        "source": args.source.as_ref().map(ManifestSource::to_string),
+        "source": args.source.as_ref().map(ManifestLocation::to_string),
         "signed_for": signed_for,
     });
     let verb = match is_new {

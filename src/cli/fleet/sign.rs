@@ -5,7 +5,6 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::Place;
-use crate::agent::config::ManifestSource;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use crate::hiera;
@@ -16,6 +15,7 @@ use crate::model::json;
 use crate::model::text::url_scheme;
 use crate::nats::trust::Signer;
 use crate::nats::{Headers, Subject};
+use crate::run::ManifestLocation;
 use crate::system::{Clock as _, SystemClock, files};
 
 /// The largest body that nodes look at.
@@ -114,7 +114,7 @@ fn place(source: &str) -> Result<String, CliError> {
         return Ok(source.place());
     }
     match source.parse().map_err(CliError::usage)? {
-        ManifestSource::Path(path) => Err(CliError::usage(format!(
+        ManifestLocation::Path(path) => Err(CliError::usage(format!(
             "{} is a path: nodes check no signature there",
             path.display()
         ))),

@@ -30,8 +30,8 @@ async fn busy_with(server: &Server) -> String {
     let lock = format!("{NODE}/state/run.lock");
     eventually("a run of the daemon", async || {
         let text = server.env.exists(&lock).then(|| server.env.read(&lock))?;
-        let (_, id) = text.split_once("(run ")?;
-        Some(id.trim_end_matches(')').to_owned())
+        let holder: Value = serde_json::from_str(&text).ok()?;
+        Some(holder["id"].as_str()?.to_owned())
     })
     .await
 }

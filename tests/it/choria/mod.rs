@@ -26,8 +26,8 @@ const STABLE: &str = "ccm: {resources: [{exec: {name: /bin/true}}]}";
 const RPC: &str = "io.choria.mcorpc.external.v1.rpc_request";
 
 /// A server with one agent.
-struct Server {
-    env: TestEnv,
+pub(crate) struct Server {
+    pub(crate) env: TestEnv,
     /// What it starts, and with which arguments before its own.
     agent: (PathBuf, Vec<String>),
     facts: Value,
@@ -36,10 +36,10 @@ struct Server {
 /// What the server makes of one request.
 #[derive(Debug)]
 #[must_use]
-struct Reply {
-    code: u64,
-    message: String,
-    data: Value,
+pub(crate) struct Reply {
+    pub(crate) code: u64,
+    pub(crate) message: String,
+    pub(crate) data: Value,
     /// What was printed, for the server's log.
     log: String,
 }
@@ -60,7 +60,7 @@ impl Reply {
 }
 
 impl Server {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let server = Self {
             env: TestEnv::new(),
             agent: (
@@ -74,7 +74,7 @@ impl Server {
     }
 
     /// Writes the agent's own file; runs are always kept in the scratch directory.
-    fn configure(&self, lines: &str) {
+    pub(crate) fn configure(&self, lines: &str) {
         let state = self.env.at("state");
         self.env
             .write("plugin.d/ccm", format!("state_dir = {state}\n{lines}"));
@@ -150,12 +150,12 @@ impl Server {
         .into_bytes()
     }
 
-    fn ask(&self, action: &str, data: Value) -> Reply {
+    pub(crate) fn ask(&self, action: &str, data: Value) -> Reply {
         self.send(&Self::request(action, data))
     }
 
     /// Asks about a run until it is over.
-    fn wait_for(&self, run_id: &Value) -> Value {
+    pub(crate) fn wait_for(&self, run_id: &Value) -> Value {
         for _ in 0..1200 {
             let run = self.ask("run_status", json!({ "run_id": run_id })).ok();
             if run["state"] != "running" {
@@ -201,8 +201,9 @@ impl Server {
 
     /// Returns the process that says it carries out a run.
     fn holder(&self) -> Option<String> {
-        let lock = std::fs::read_to_string(self.runs("lock")).ok()?;
-        Some(lock.split(' ').nth(1)?.to_owned())
+        let lock = std::fs::read(self.runs("lock")).ok()?;
+        let holder: Value = serde_json::from_slice(&lock).ok()?;
+        Some(holder["pid"].as_u64()?.to_string())
     }
 
     fn go(&self) {

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use ccm::agent::Agent;
 use ccm::agent::config::{Config, SpoolConfig};
-use ccm::agent::log::{Log, Style};
 use ccm::agent::metrics::Metrics;
 use ccm::engine::Level;
 use ccm::model::node::NodeName;
 use ccm::nats::streams::{self, InitOptions};
 use ccm::nats::{Connection, Headers, Reply, Subject, Subjects, Verb};
+use ccm::run::log::{Log, Style};
 use ccm::system::SystemClock;
 use serde_json::Value;
 

@@ -86,9 +86,9 @@ async fn an_agent_works_with_its_permissions_and_can_do_nothing_to_others() {
     let room = tempfile::tempdir().unwrap();
     let mut settings = Settings::plain(&url(&server, "agent")).unwrap();
     settings.inbox_prefix = Some(format!("_INBOX_{TOKEN}"));
-    let log = ccm::agent::log::Log::to(
+    let log = ccm::run::log::Log::to(
         std::io::sink(),
-        ccm::agent::log::Style::Text,
+        ccm::run::log::Style::Text,
         ccm::engine::Level::Error,
         ccm::system::SystemClock,
     );

@@ -1,0 +1,691 @@
+//! One table of cases through every way in: the same request gives the same events, the same files
+//! and the same errors, whoever asks.
+//!
+//! Manifests go through `ccm apply`, NATS `apply`, an assignment and Choria's `apply`; a case of one
+//! plain resource goes through `ccm ensure`, the pipe, NATS `ensure` and Choria's `ensure` as well.
+//! Everything is compared with `ccm apply`. What may differ is written down in [`comparable`] and
+//! nowhere else. `parity` holds what a table can't compare: what the daemon learns of runs that others
+//! make.
+
+mod parity;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ccm::nats::streams::{DESIRED, MANIFESTS, REPORTED};
+use ccm::nats::{Connection, Verb};
+use serde_json::{Value, json};
+
+use crate::choria::Server;
+use crate::support::agent::{self, AgentProcess, eventually, stored_events};
+use crate::support::nats::NatsServer;
+use crate::support::{http, pack};
+
+const NODE: &str = "web1.lab";
+
+/// What is asked for, with `$DIR` for a directory that each way in has to itself.
+struct Case {
+    name: &'static str,
+    /// Prepares the directory.
+    prepare: fn(&Path),
+    /// The resources, as a list of `{type: [{name: properties}]}`.
+    resources: Value,
+    noop: bool,
+    /// What `ccm apply` makes of each resource; everybody else must, too.
+    outcomes: &'static [&'static str],
+}
+
+impl Case {
+    fn new(name: &'static str, resources: Value, outcomes: &'static [&'static str]) -> Self {
+        Self {
+            name,
+            prepare: |_| {},
+            resources,
+            noop: false,
+            outcomes,
+        }
+    }
+
+    fn prepared(self, prepare: fn(&Path)) -> Self {
+        Self { prepare, ..self }
+    }
+
+    fn noop(self) -> Self {
+        Self { noop: true, ..self }
+    }
+
+    /// Returns the manifest for a directory.
+    fn manifest(&self, directory: &str) -> String {
+        let document = json!({ "ccm": { "resources": self.resources } });
+        document.to_string().replace("$DIR", directory)
+    }
+
+    /// Returns type and properties of the one resource, if there is just one that needs no other.
+    fn single(&self, directory: &str) -> Option<(String, Value)> {
+        let [one] = &self.resources.as_array()?[..] else {
+            return None;
+        };
+        let text = one.to_string().replace("$DIR", directory);
+        let one: Value = serde_json::from_str(&text).unwrap();
+        let (type_name, list) = one.as_object()?.iter().next()?;
+        let [resource] = &list.as_array()?[..] else {
+            return None;
+        };
+        let (name, properties) = resource.as_object()?.iter().next()?;
+        let needs_others = properties.get("require").or(properties.get("subscribe"));
+        if type_name == "apply" || needs_others.is_some() {
+            return None;
+        }
+        let mut properties = properties.clone();
+        properties["name"] = name.as_str().into();
+        Some((type_name.clone(), properties))
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+/// A CFEngine package module that keeps its packages as files beside itself.
+fn with_module(directory: &Path) {
+    let script = format!(
+        "#!/bin/sh\nstate={0}/packages\nmkdir -p $state\ncase $1 in\n\
+         supports-api-version) echo 1;;\n\
+         list-installed) cat >/dev/null; for f in $state/*; do test -e $f && \
+         printf 'Name=%s\\nVersion=1.0\\nArchitecture=all\\n' ${{f##*/}}; done;;\n\
+         get-package-data) while IFS== read -r k v; do test $k = File && \
+         printf 'PackageType=repo\\nName=%s\\n' $v; done;;\n\
+         repo-install) while IFS== read -r k v; do test $k = Name && touch $state/$v; done;;\n\
+         remove) while IFS== read -r k v; do test $k = Name && rm -f $state/$v; done;;\n\
+         *) cat >/dev/null;;\nesac\nexit 0\n",
+        directory.display()
+    );
+    let path = directory.join("module");
+    std::fs::write(&path, script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(path, mode).unwrap();
+}
+
+fn file(content: &str) -> Value {
+    json!({"content": content, "owner": "root", "group": "root", "mode": "0644"})
+}
+
+fn cases(url: &str) -> Vec<Case> {
+    let touch = |path: &str| json!({"command": format!("/usr/bin/touch {path}")});
+    vec![
+        Case::new(
+            "file changed",
+            json!([{"file": [{"$DIR/motd": file("hello\n")}]}]),
+            &["changed"],
+        ),
+        Case::new(
+            "file stable",
+            json!([{"file": [{"$DIR/motd": file("hello\n")}]}]),
+            &["stable"],
+        )
+        .prepared(|directory| {
+            write(&directory.join("motd"), "hello\n");
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+            std::fs::set_permissions(directory.join("motd"), mode).unwrap();
+        }),
+        Case::new(
+            "file that would change",
+            json!([{"file": [{"$DIR/motd": file("hello\n")}]}]),
+            &["changed"],
+        )
+        .noop(),
+        Case::new(
+            "file failed",
+            json!([{"file": [{"$DIR/none/motd": file("hello\n")}]}]),
+            &["failed"],
+        ),
+        Case::new(
+            "directory",
+            json!([{"file": [{"$DIR/srv": {
+                "ensure": "directory", "owner": "root", "group": "root", "mode": "0755"
+            }}]}]),
+            &["changed"],
+        ),
+        Case::new(
+            "exec changed",
+            json!([{"exec": [{"/usr/bin/touch $DIR/done": {}}]}]),
+            &["changed"],
+        ),
+        Case::new(
+            "exec stable",
+            json!([{"exec": [{"/usr/bin/touch $DIR/done": {"creates": "$DIR"}}]}]),
+            &["stable"],
+        ),
+        Case::new(
+            "exec failed",
+            json!([{"exec": [{"/bin/sh -c 'exit 3'": {}}]}]),
+            &["failed"],
+        ),
+        Case::new(
+            "exec skipped by its control",
+            json!([{"exec": [{"/usr/bin/touch $DIR/done": {"control": {"if": "1 == 2"}}}]}]),
+            &["skipped"],
+        ),
+        Case::new(
+            "sensitive exec that can't be started",
+            json!([{"exec": [{"login": {"command": "/no/hunter2 hunter3", "sensitive": true}}]}]),
+            &["failed"],
+        ),
+        Case::new(
+            "archive",
+            json!([{"archive": [{"$DIR/app.tar.gz": {
+                "url": format!("{url}/app.tar.gz"), "extract_parent": "$DIR/out",
+                "owner": "root", "group": "root", "creates": "$DIR/out/app/README"
+            }}]}]),
+            &["changed"],
+        ),
+        Case::new(
+            "scaffold",
+            json!([{"scaffold": [{"$DIR/out": {"ensure": "present", "source": "$DIR/in", "engine": "jet"}}]}]),
+            &["changed"],
+        )
+        .prepared(|directory| write(&directory.join("in/a.txt"), "one\n")),
+        Case::new(
+            "package by the module of a path",
+            json!([{"package": [{"zsh": {"ensure": "present", "provider": "cfengine/$DIR/module"}}]}]),
+            &["changed"],
+        )
+        .prepared(with_module),
+        Case::new(
+            "service without a service manager",
+            json!([{"service": [{"no-such-unit": {"ensure": "running", "provider": "launchd"}}]}]),
+            &[],
+        ),
+        Case::new(
+            "health check that is critical",
+            json!([{"file": [{"$DIR/motd": {
+                "content": "x", "owner": "root", "group": "root", "mode": "0644",
+                "health_checks": [{"command": "/bin/sh -c 'echo broken; exit 2'", "name": "probe", "tries": 1}]
+            }}]}]),
+            &["failed"],
+        ),
+        Case::new(
+            "require that is met and one that is not",
+            json!([{"exec": [
+                {"bad": {"command": "/bin/false"}},
+                {"good": {"command": "/bin/true"}},
+                {"after bad": {"command": "/usr/bin/touch $DIR/no", "require": ["exec#bad"]}},
+                {"after good": {"command": "/usr/bin/touch $DIR/yes", "require": ["exec#good"]}},
+            ]}]),
+            &["failed", "changed", "unmet", "changed"],
+        ),
+        Case::new(
+            "subscribe",
+            json!([
+                {"file": [{"$DIR/conf": file("x\n")}]},
+                {"exec": [{"reload": {
+                    "command": touch("$DIR/reloaded")["command"], "refreshonly": true,
+                    "subscribe": ["file#$DIR/conf"]
+                }}]},
+            ]),
+            &["changed", "refreshed"],
+        ),
+        Case::new(
+            "nested manifest",
+            json!([{"apply": [{"$DIR/child.yaml": {}}]}]),
+            &["changed", "changed"],
+        )
+        .prepared(|directory| {
+            let child = json!({"ccm": {"resources": [
+                {"file": [{format!("{}/inner", directory.display()): file("inner\n")}]}
+            ]}});
+            write(&directory.join("child.yaml"), &child.to_string());
+        }),
+        Case::new(
+            "property that does not exist",
+            json!([{"file": [{"$DIR/motd": {"contents": "x"}}]}]),
+            &[],
+        ),
+        Case::new(
+            "file without an owner",
+            json!([{"file": [{"$DIR/motd": {"content": "x"}}]}]),
+            &[],
+        ),
+        Case::new(
+            "template that does not exist",
+            json!([{"exec": [{"/bin/echo": {"environment": ["A={{ noSuch() }}"]}}]}]),
+            &[],
+        ),
+    ]
+}
+
+/// What came of a case.
+#[derive(Debug, PartialEq)]
+struct Result {
+    events: Vec<Value>,
+    /// Why nothing was done.
+    error: Option<String>,
+    files: BTreeMap<String, String>,
+}
+
+/// Every way in, over one daemon on one server.
+struct World {
+    choria: Server,
+    nats: NatsServer,
+    client: Connection,
+    agent: AgentProcess,
+    generation: std::cell::Cell<u64>,
+}
+
+impl World {
+    async fn start() -> Self {
+        Self::with("").await
+    }
+
+    /// Starts a world whose daemon has more lines in its file.
+    async fn with(lines: &str) -> Self {
+        let nats = NatsServer::start();
+        let client = nats.client().await;
+        agent::init(&client).await;
+        let choria = Server::new();
+        let lines = format!("interval: 1h\n{lines}");
+        let agent = AgentProcess::start(&choria.env, NODE, &nats.url(), &lines);
+        agent::ask(&client, NODE, Verb::Ping, "").await;
+        let world = Self {
+            choria,
+            nats,
+            client,
+            agent,
+            generation: 0.into(),
+        };
+        world.configure_choria("");
+        world
+    }
+
+    /// Writes the file of Choria's agent, which shares the daemon's state and server.
+    fn configure_choria(&self, lines: &str) {
+        let state = self.choria.env.at(&format!("{NODE}/state"));
+        let url = self.nats.url();
+        self.choria.configure(&format!(
+            "state_dir = {state}\nnats_server = {url}\n{lines}"
+        ));
+    }
+
+    /// Runs a case one way, in a directory of its own, and returns what can be compared.
+    async fn run(&self, way: Way, case: &Case) -> Option<Result> {
+        let name = format!("{way:?}/{}", case.name.replace([' ', '\''], "-"));
+        let directory = self.choria.env.path(&name);
+        std::fs::create_dir_all(&directory).unwrap();
+        (case.prepare)(&directory);
+        let text = directory.to_str().unwrap();
+        let (events, error) = match way {
+            Way::Apply => self.by_hand(case, text),
+            Way::Ensure | Way::Pipe => self.one_by_hand(way, case, text)?,
+            Way::NatsApply => self.over_nats(case, text).await,
+            Way::NatsEnsure => self.one_over_nats(case, text).await?,
+            Way::Assignment => self.assigned(case, text).await,
+            Way::ChoriaApply => self.by_choria(case, text).await,
+            Way::ChoriaEnsure => self.one_by_choria(case, text).await?,
+        };
+        let events = events.iter().map(|event| comparable(event, text));
+        Some(Result {
+            events: events.collect(),
+            error: error.map(|error| plain_error(&error).replace(text, "$DIR")),
+            files: files(&directory),
+        })
+    }
+
+    fn by_hand(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
+        let file = format!("{directory}.yaml");
+        std::fs::write(&file, case.manifest(directory)).unwrap();
+        let mut args = vec!["apply", &file, "--json"];
+        if case.noop {
+            args.push("--noop");
+        }
+        let outcome = self.choria.env.ccm(&args);
+        match outcome.code {
+            Some(2) => (
+                Vec::new(),
+                Some(raw(&outcome.stderr, &self.choria.env.at(""))),
+            ),
+            _ => {
+                let document: Value = serde_json::from_str(&outcome.stdout).unwrap();
+                (document["events"].as_array().unwrap().clone(), None)
+            }
+        }
+    }
+
+    fn one_by_hand(
+        &self,
+        way: Way,
+        case: &Case,
+        directory: &str,
+    ) -> Option<(Vec<Value>, Option<String>)> {
+        let (type_name, properties) = case.single(directory)?;
+        if way == Way::Pipe {
+            let request = ensure_request(&type_name, &properties);
+            let mut args = vec!["ensure", "api", "pipe"];
+            if case.noop {
+                args.push("--noop");
+            }
+            let response = self.choria.env.ccm_with_input(&args, &request).json();
+            return Some(answered(&restored(&response, &self.choria.env.at(""))));
+        }
+        let mut args = flags(&type_name, &properties)?;
+        args.push("--json".into());
+        if case.noop {
+            args.push("--noop".into());
+        }
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let outcome = self.choria.env.ccm(&args);
+        let root = self.choria.env.at("");
+        Some(match outcome.code {
+            Some(2) => (Vec::new(), Some(raw(&outcome.stderr, &root))),
+            _ => {
+                let event: Value = serde_json::from_str(&outcome.stdout).unwrap();
+                (vec![restored(&event, &root)], None)
+            }
+        })
+    }
+
+    async fn over_nats(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
+        let request = json!({
+            "protocol": "io.choria.ccm.v1.manifest.apply.request",
+            "manifest": case.manifest(directory), "noop": case.noop, "wait": true,
+        });
+        let before = self.seen().await;
+        let reply = agent::ask(&self.client, NODE, Verb::Apply, &request.to_string()).await;
+        let error = reply["run"]["error"].as_str().map(str::to_owned);
+        match error {
+            Some(error) => (Vec::new(), Some(error)),
+            None => (self.events_since(before, case).await, None),
+        }
+    }
+
+    async fn one_over_nats(
+        &self,
+        case: &Case,
+        directory: &str,
+    ) -> Option<(Vec<Value>, Option<String>)> {
+        let (type_name, properties) = case.single(directory)?;
+        let request = ensure_request(&type_name, &properties);
+        let mut headers = ccm::nats::Headers::new();
+        if case.noop {
+            headers = headers.with("Ccm-Noop", "true").unwrap();
+        }
+        let reply = agent::request(&self.client, NODE, Verb::Ensure, headers, &request).await;
+        Some(answered(&serde_json::from_slice(&reply.body).unwrap()))
+    }
+
+    async fn assigned(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
+        let generation = self.generation.get() + 1;
+        self.generation.set(generation);
+        let before = self.seen().await;
+        let bundle = pack::tgz(&[("manifest.yaml", &case.manifest(directory))]);
+        let digest = ccm::system::Digest::of(&bundle).to_string();
+        let store = self.client.objects(MANIFESTS).await.unwrap();
+        store.put(&format!("app/{digest}"), &bundle).await.unwrap();
+        let assignment = json!({
+            "protocol": "io.choria.ccm.v1.node.assignment",
+            "generation": generation,
+            "manifests": [{"name": "app", "digest": digest}],
+            "noop": case.noop,
+            "assigned": "2027-01-15T08:00:00Z",
+        });
+        let desired = self.client.bucket(DESIRED).await.unwrap();
+        let text = assignment.to_string();
+        desired.put("default.web1_lab", text.into()).await.unwrap();
+        agent::ask(&self.client, NODE, Verb::Nudge, "").await;
+        let report = eventually("the report of an assignment", async || {
+            let bucket = self.client.bucket(REPORTED).await.unwrap();
+            let entry = bucket.get("default.web1_lab").await.unwrap()?;
+            let report: Value = serde_json::from_slice(&entry.value).unwrap();
+            (report["generation"] == generation).then_some(report)
+        })
+        .await;
+        match report["run"]["error"].as_str() {
+            Some(error) => (Vec::new(), Some(error.to_owned())),
+            None => (self.events_since(before, case).await, None),
+        }
+    }
+
+    async fn by_choria(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
+        let before = self.seen().await;
+        let data = json!({"manifest": case.manifest(directory), "noop": case.noop});
+        let reply = self.choria.ask("apply", data);
+        let run = self.choria.wait_for(&reply.data["run_id"]);
+        match run["error"].as_str().filter(|error| !error.is_empty()) {
+            Some(error) => (Vec::new(), Some(error.to_owned())),
+            None => (self.events_since(before, case).await, None),
+        }
+    }
+
+    async fn one_by_choria(
+        &self,
+        case: &Case,
+        directory: &str,
+    ) -> Option<(Vec<Value>, Option<String>)> {
+        let (type_name, properties) = case.single(directory)?;
+        let before = self.seen().await;
+        let request: Value =
+            serde_json::from_str(&ensure_request(&type_name, &properties)).unwrap();
+        let reply = self
+            .choria
+            .ask("ensure", json!({"request": request, "noop": case.noop}));
+        if reply.code != 0 && reply.data["event"].is_null() {
+            return Some((Vec::new(), Some(reply.message)));
+        }
+        Some((self.events_since(before, case).await, None))
+    }
+
+    async fn seen(&self) -> usize {
+        resource_events(&self.nats).await.len()
+    }
+
+    /// Returns the events that a run of a case stored.
+    async fn events_since(&self, before: usize, case: &Case) -> Vec<Value> {
+        eventually(&format!("the events of {}", case.name), async || {
+            let events = resource_events(&self.nats).await;
+            let new = events.get(before..)?;
+            (new.len() >= case.outcomes.len()).then(|| new.to_vec())
+        })
+        .await
+    }
+}
+
+/// Returns the stored events of resources, in order.
+async fn resource_events(nats: &NatsServer) -> Vec<Value> {
+    let events = stored_events(nats).await.into_iter();
+    events
+        .filter(|(subject, _)| !subject.contains(".run."))
+        .map(|(_, event)| event)
+        .collect()
+}
+
+fn ensure_request(type_name: &str, properties: &Value) -> String {
+    json!({
+        "protocol": "io.choria.ccm.v1.resource.ensure.request",
+        "type": type_name,
+        "properties": properties,
+    })
+    .to_string()
+}
+
+/// Returns the event of a response, or its error.
+fn answered(response: &Value) -> (Vec<Value>, Option<String>) {
+    match response["error"].as_str().filter(|error| !error.is_empty()) {
+        Some(error) => (Vec::new(), Some(error.to_owned())),
+        None => (vec![response["state"].clone()], None),
+    }
+}
+
+/// Returns the arguments of `ccm ensure` for a resource, where every property has a flag.
+fn flags(type_name: &str, properties: &Value) -> Option<Vec<String>> {
+    let properties = properties.as_object()?;
+    let text = |name: &str| properties.get(name).and_then(Value::as_str);
+    let mut args = vec!["ensure".to_owned(), type_name.to_owned()];
+    args.push(text("command").or(text("name"))?.to_owned());
+    if text("command").is_some() {
+        return None;
+    }
+    args.extend(text("ensure").map(str::to_owned));
+    for (name, value) in properties {
+        match name.as_str() {
+            "name" | "ensure" => {}
+            "owner" | "group" | "mode" | "content" | "creates" | "provider" => {
+                args.extend([format!("--{name}"), value.as_str()?.to_owned()]);
+            }
+            _ => return None,
+        }
+    }
+    // Without owner and mode the command line fills in the caller's.
+    let is_complete = type_name != "file" || properties.contains_key("owner");
+    is_complete.then_some(args)
+}
+
+/// Puts the scratch directory back where the test environment hides it.
+fn raw(text: &str, root: &str) -> String {
+    text.replace("$DIR/", root)
+}
+
+fn restored(document: &Value, root: &str) -> Value {
+    serde_json::from_str(&raw(&document.to_string(), root)).unwrap()
+}
+
+/// Removes from an event what differs between two runs of the same case: ids, times, durations, and
+/// the directory of the way in.
+fn comparable(event: &Value, directory: &str) -> Value {
+    let text = event.to_string().replace(directory, "$DIR");
+    let mut event: Value = serde_json::from_str(&text).unwrap();
+    for key in ["event_id", "timestamp", "duration"] {
+        event.as_object_mut().unwrap().remove(key);
+    }
+    if let Some(status) = event["status"].as_object_mut() {
+        status.remove("timestamp");
+    }
+    if let Some(metadata) = event["status"]["metadata"].as_object_mut() {
+        metadata.remove("mtime");
+    }
+    event
+}
+
+/// Removes from an error where the problem stands: a manifest has a file, a line and a column, a
+/// request for one resource has none of them.
+fn plain_error(error: &str) -> String {
+    let error = error
+        .trim()
+        .trim_start_matches("ccm: ")
+        .trim_start_matches("error: ");
+    error.to_owned()
+}
+
+/// Returns the content of everything in a directory, but for what prepared it.
+fn files(directory: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(next) = left.pop() {
+        for entry in std::fs::read_dir(&next).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                left.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(directory).unwrap();
+            let content = std::fs::read(&path).unwrap();
+            let content = String::from_utf8_lossy(&content);
+            let content = content.replace(directory.to_str().unwrap(), "$DIR");
+            found.insert(name.display().to_string(), content);
+        }
+    }
+    found
+}
+
+/// A way in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Apply,
+    Ensure,
+    Pipe,
+    NatsApply,
+    NatsEnsure,
+    Assignment,
+    ChoriaApply,
+    ChoriaEnsure,
+}
+
+const OTHERS: [Way; 7] = [
+    Way::Ensure,
+    Way::Pipe,
+    Way::NatsApply,
+    Way::NatsEnsure,
+    Way::Assignment,
+    Way::ChoriaApply,
+    Way::ChoriaEnsure,
+];
+
+fn outcome(event: &Value) -> &'static str {
+    let is = |key: &str| event[key].as_bool().unwrap_or_default();
+    let unmet = event["unmet_requirements"].as_array();
+    if is("failed") {
+        "failed"
+    } else if unmet.is_some_and(|unmet| !unmet.is_empty()) {
+        "unmet"
+    } else if is("skipped") {
+        "skipped"
+    } else if is("refreshed") {
+        "refreshed"
+    } else if is("changed") {
+        "changed"
+    } else {
+        "stable"
+    }
+}
+
+#[tokio::test]
+async fn every_way_in_gives_the_same_answer() {
+    let world = World::start().await;
+    let mut differences = Vec::new();
+    let archives = http::Server::serving(pack::tgz(&[("app/README", "hello\n")]));
+    for case in cases(&archives.url("")) {
+        let by_hand = world.run(Way::Apply, &case).await.unwrap();
+        let outcomes: Vec<&str> = by_hand.events.iter().map(outcome).collect();
+        assert_eq!(outcomes, case.outcomes, "{}: {by_hand:#?}", case.name);
+        assert_eq!(
+            by_hand.error.is_some(),
+            case.outcomes.is_empty(),
+            "{}: {by_hand:#?}",
+            case.name
+        );
+        for way in OTHERS {
+            let Some(result) = world.run(way, &case).await else {
+                continue;
+            };
+            if let Some(difference) = difference(&by_hand, &result) {
+                differences.push(format!("{way:?}, {}: {difference}", case.name));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n\n"));
+}
+
+fn difference(by_hand: &Result, other: &Result) -> Option<String> {
+    if by_hand.files != other.files {
+        return Some(format!("files {:#?} and {:#?}", by_hand.files, other.files));
+    }
+    if by_hand.error.is_some() != other.error.is_some() {
+        return Some(format!("errors {:?} and {:?}", by_hand.error, other.error));
+    }
+    if by_hand.events.len() != other.events.len() {
+        return Some(format!(
+            "events {:#?} and {:#?}",
+            by_hand.events, other.events
+        ));
+    }
+    let pairs = by_hand.events.iter().zip(&other.events);
+    let mut lines = Vec::new();
+    for (a, b) in pairs {
+        let keys = a.as_object()?.keys().chain(b.as_object()?.keys());
+        for key in keys.collect::<std::collections::BTreeSet<_>>() {
+            if a[key] != b[key] {
+                lines.push(format!("{key}: {} and {}", a[key], b[key]));
+            }
+        }
+    }
+    (!lines.is_empty()).then(|| lines.join("\n  "))
+}
