@@ -66,7 +66,9 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, String> {
         TypeName::File | TypeName::Scaffold | TypeName::Archive => {
             super::ensure::absolute(&args.name)?
         }
-        _ => args.name.clone(),
+        TypeName::Apply | TypeName::Exec | TypeName::Package | TypeName::Service => {
+            args.name.clone()
+        }
     };
     let mut resource = to_look_at(type_name, &name).map_err(|err| err.to_string())?;
     if let Properties::Scaffold(scaffold) = &mut resource.properties {

@@ -26,6 +26,7 @@ use crate::model::Resource;
 use crate::model::Value;
 use crate::model::event::TransactionEvent;
 use crate::model::health::HealthCheck;
+use crate::model::policy::Denied;
 use crate::model::registration::Entry;
 use crate::resource::{Host, package, scaffold, service};
 use crate::system::{Accounts, Clock, Runner};
@@ -113,7 +114,7 @@ impl Scope {
 }
 
 /// Says why a resource may not be applied by a provider in a mode, or that it may.
-pub type Gate<'g> = dyn Fn(&Resource, &str, Mode) -> Result<(), String> + 'g;
+pub type Gate<'g> = dyn Fn(&Resource, &str, Mode) -> Result<(), Denied> + 'g;
 
 /// The parts of the machine an engine works with.
 pub struct Machine<'a> {
