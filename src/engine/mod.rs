@@ -39,7 +39,7 @@ pub use line::{Level, Line, status_line};
 pub use look::{LookError, look, to_look_at};
 pub use owed::Owed;
 pub use registration::Standing;
-pub use session::{EventIds, NoEvents, Session, SessionError};
+pub use session::{EventIds, NoEvents, NotAnEvent, Session, SessionError};
 
 /// Where events and lines go: a terminal, a log, a spool.
 pub trait Sink {

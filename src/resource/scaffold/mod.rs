@@ -24,7 +24,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 pub use compare::{Item, Survey, Verdict, survey};
-pub use error::ScaffoldError;
+pub use error::{PostError, ScaffoldError};
 pub use place::write;
 pub use post::Posts;
 pub use render::{Job, Rendered, RenderedFile, Variables, render};
