@@ -55,7 +55,7 @@ fn find(name: &str) -> Result<Option<Value>, LookError> {
     let facts = Gatherer::new(places, Arc::new(SystemClock));
     let network = facts.section("network").unwrap_or_default();
     if let Some(reason) = facts.warnings().into_iter().next() {
-        return Err(LookError::Facts(reason.to_string()));
+        return Err(LookError::Facts(reason));
     }
     let interfaces = network.get("interfaces").and_then(Value::as_list);
     let is_wanted = |item: &&Value| item.get("name").and_then(Value::as_str) == Some(name);
