@@ -9,7 +9,7 @@ use ccm::cfengine::{Command, answer};
 use ccm::model::resource::{Package, Properties, Resource, Service};
 use ccm::resource::scaffold::Sources;
 use ccm::resource::service::Memory;
-use ccm::resource::{Host, inspect, package, select_provider};
+use ccm::resource::{Host, Selected, package, select_provider};
 use ccm::system::{Accounts, FixedClock};
 use ccm::template::Env;
 use ccm_fuzz::{Answering, halves, room};
@@ -75,9 +75,9 @@ fuzz_target!(|bytes: &[u8]| {
         let mut resource = Resource::new("zsh", ensure, properties);
         resource.common.provider = provider.into();
         if resource.complete().is_ok()
-            && let Ok(provider) = select_provider(&resource, host)
+            && let Ok(Selected::Managed(managed)) = select_provider(&resource, host)
         {
-            let _ = inspect(&resource, &provider, host);
+            let _ = managed.inspect(host);
         }
     }
 });

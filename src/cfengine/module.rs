@@ -58,9 +58,10 @@ pub fn answer(command: Command, input: &[u8], provider: &str, host: Host<'_>) ->
         return "1\n".into();
     }
     let request = Request::parse(&String::from_utf8_lossy(input));
-    let answered = match input.len() > MAX_REQUEST_BYTES {
-        true => Err(ModuleError::TooLong),
-        false => carry_out(command, &request, provider, host),
+    let answered = if input.len() > MAX_REQUEST_BYTES {
+        Err(ModuleError::TooLong)
+    } else {
+        carry_out(command, &request, provider, host)
     };
     answered.unwrap_or_else(|error| {
         let about = match (&error, command) {

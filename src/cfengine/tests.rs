@@ -37,10 +37,10 @@ fn run(case: &Case) -> Result<(), String> {
     let command = Command::from_str(&case.command, false)?;
     let printed = answer(command, case.input.as_bytes(), &case.provider, stage.host());
     stage.check_calls(&case.commands)?;
-    match printed == case.answer {
-        true => Ok(()),
-        false => Err(format!("printed {printed}")),
+    if printed != case.answer {
+        return Err(format!("printed {printed}"));
     }
+    Ok(())
 }
 
 #[test]

@@ -67,7 +67,9 @@ fn inspect(type_name: TypeName, args: &Args) -> Result<State, CliError> {
         TypeName::File | TypeName::Scaffold | TypeName::Archive => {
             super::ensure::absolute(&args.name).map_err(CliError::usage)?
         }
-        _ => args.name.clone(),
+        TypeName::Apply | TypeName::Exec | TypeName::Package | TypeName::Service => {
+            args.name.clone()
+        }
     };
     let mut resource = to_look_at(type_name, &name).map_err(CliError::usage)?;
     if let Properties::Scaffold(scaffold) = &mut resource.properties {

@@ -9,11 +9,12 @@ use super::{Checked, Engine, Level, Line, NoEvents, Scope};
 use crate::health::{Note, Outcome, Probes, Report};
 use crate::model::event::{Part, TransactionEvent};
 use crate::model::health::HealthCheck;
-use crate::model::resource::{Invalid, Phase, Properties, Resource};
+use crate::model::policy::Denied;
+use crate::model::resource::{Invalid, Phase, Resource};
 use crate::model::secret::REDACTED;
 use crate::model::state::State;
 use crate::model::text::go_duration;
-use crate::resource::{self, Progress, Provider, ProviderError, ResourceError};
+use crate::resource::{self, Managed, Planned, Progress, ProviderError, ResourceError, Selected};
 use crate::system::FileError;
 use crate::template::expr::ExprError;
 use crate::template::resolve::{self, ResolveError};
@@ -60,20 +61,21 @@ impl Engine<'_> {
         // again when it is.
         if !named.is_empty()
             && !resolve::is_deferred(resource)
-            && let Err(reason) = self.may_apply(scope, resource, named)
+            && let Err(denied) = self.may_apply(scope, resource, named)
         {
             let id = self.ids.next(now);
             let mut event = TransactionEvent::begin(id, now, named, resource);
             event.failed = true;
-            event.errors.push(reason);
+            event.errors.push(denied.to_string());
             return Ok(event);
         }
-        let provider = resource::select_provider(resource, self.host(scope))?;
+        let selected = resource::select_provider(resource, self.host(scope))?;
         let began = clock.monotonic();
         let id = self.ids.next(now);
-        let mut event = TransactionEvent::begin(id, now, provider.name(), resource);
+        let provider = selected.provider_name();
+        let mut event = TransactionEvent::begin(id, now, provider, resource);
         event.health_check_only = scope.mode.health_check_only;
-        self.go_through(scope, resource, &provider, &mut event)?;
+        self.go_through(scope, resource, selected, &mut event)?;
         event.duration = clock.monotonic().saturating_sub(began);
         Ok(event)
     }
@@ -82,18 +84,19 @@ impl Engine<'_> {
         &mut self,
         scope: &Scope,
         resource: &Arc<Resource>,
-        provider: &Provider,
+        selected: Selected<'_>,
         event: &mut TransactionEvent,
     ) -> Result<(), FlowError> {
         if !self.is_managed(scope, resource)? {
             event.skipped = true;
             return Ok(());
         }
-        let resource = &self.resolve_deferred(scope, resource)?;
+        let resolved = self.resolve_deferred(scope, resource)?;
+        let resource = resolved.as_ref().unwrap_or(resource);
         event.properties = Part::Typed(resource.shown());
-        if let Err(reason) = self.may_apply(scope, resource, provider.name()) {
+        if let Err(denied) = self.may_apply(scope, resource, selected.provider_name()) {
             event.failed = true;
-            event.errors.push(reason);
+            event.errors.push(denied.to_string());
             return Ok(());
         }
         if !scope.mode.health_check_only {
@@ -103,13 +106,17 @@ impl Engine<'_> {
             event.skipped = true;
             return Ok(());
         }
-        let state = match &resource.properties {
-            Properties::Apply(apply) => self
+        let selected = match &resolved {
+            Some(resolved) => resource::select_provider(resolved, self.host(scope))?,
+            None => selected,
+        };
+        let state = match selected {
+            Selected::Manifest(apply) => self
                 .promise_refreshes(scope, resource)
                 .and_then(|()| self.apply_child(scope, resource, apply))
                 .map(Some),
-            _ if scope.mode.health_check_only => Ok(None),
-            _ => self.converge(scope, resource, provider).map(Some),
+            Selected::Managed(_) if scope.mode.health_check_only => Ok(None),
+            Selected::Managed(managed) => self.converge(scope, resource, &managed).map(Some),
         };
         let state = state.unwrap_or_else(|err| {
             event.failed = true;
@@ -134,7 +141,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn may_apply(&self, scope: &Scope, resource: &Resource, provider: &str) -> Result<(), String> {
+    fn may_apply(&self, scope: &Scope, resource: &Resource, provider: &str) -> Result<(), Denied> {
         match self.gate {
             Some(gate) => gate(resource, provider, scope.mode),
             None => Ok(()),
@@ -146,33 +153,37 @@ impl Engine<'_> {
         &self,
         scope: &Scope,
         resource: &Resource,
-        provider: &Provider,
+        managed: &Managed<'_>,
     ) -> Result<State, ApplyError> {
         let host = self.host(scope);
-        let mut state = resource::inspect(resource, provider, host)?;
+        let before = managed.inspect(host)?;
         let refresh = self.is_refreshed(resource)?;
-        let plan = resource::plan(resource, provider, &state, refresh, host)?;
+        let planned = managed.plan(&before, refresh, host)?;
         if scope.mode.diff
-            && let Some(diff) = resource::diff(resource, &state, &plan, host)?
+            && let Some(diff) = planned.diff(host)?
         {
             self.sink.borrow_mut().diff(&diff);
         }
+        let plan = planned.plan();
         let mut stable = plan.satisfied;
         let mut changed = !plan.is_empty();
+        let mut after = None;
         if changed && !scope.mode.noop {
             self.promise_refreshes(scope, resource)?;
-            let after = self.change(scope, resource, provider, &state, &plan)?;
-            changed = !plan.tentative || after.detail != state.detail;
+            let state = self.change(scope, resource, managed, &planned)?;
+            changed = !plan.tentative || state.detail != before.detail;
             stable = stable || plan.settles;
-            state = after;
+            after = Some(state);
         }
+        let (refreshed, message) = (plan.refreshed, plan.message.clone());
+        let mut state = after.unwrap_or(before);
         let common = &mut state.common;
         common.changed = changed;
-        common.refreshed = plan.refreshed;
+        common.refreshed = refreshed;
         common.stable = stable;
         common.noop = scope.mode.noop;
         if scope.mode.noop {
-            common.noop_message = plan.message;
+            common.noop_message = message;
         }
         Ok(state)
     }
@@ -190,9 +201,8 @@ impl Engine<'_> {
         &self,
         scope: &Scope,
         resource: &Resource,
-        provider: &Provider,
-        state: &State,
-        plan: &resource::Plan,
+        managed: &Managed<'_>,
+        planned: &Planned<'_>,
     ) -> Result<State, ResourceError> {
         let host = self.host(scope);
         let label = resource.label();
@@ -204,8 +214,8 @@ impl Engine<'_> {
                 self.sink.borrow_mut().received(&label, bytes, of);
             }
         };
-        let mut done = resource::change(resource, provider, state, plan, host, &tell)?;
-        let result = resource::verify(resource, provider, &mut done, host);
+        let mut done = planned.change(host, &tell)?;
+        let result = managed.verify(&mut done, host);
         for text in done.complaint.iter().chain(&done.warning) {
             let line = Line::new(Level::Warn, text).with("resource", resource.label());
             self.say(scope, line);
@@ -214,18 +224,19 @@ impl Engine<'_> {
     }
 
     /// Resolves what may only be resolved now: an earlier resource may have made what it reads.
+    /// Returns nothing where there is nothing like that.
     fn resolve_deferred(
         &self,
         scope: &Scope,
-        resource: &Arc<Resource>,
-    ) -> Result<Arc<Resource>, FlowError> {
+        resource: &Resource,
+    ) -> Result<Option<Arc<Resource>>, FlowError> {
         if !resolve::is_deferred(resource) {
-            return Ok(Arc::clone(resource));
+            return Ok(None);
         }
-        let mut resolved = Resource::clone(resource);
+        let mut resolved = resource.clone();
         resolve::resource(&mut resolved, Phase::Deferred, &scope.env, &self.programs)?;
         resolved.complete()?;
-        Ok(Arc::new(resolved))
+        Ok(Some(Arc::new(resolved)))
     }
 
     fn check_health(&self, scope: &Scope, resource: &Resource, event: &mut TransactionEvent) {
@@ -276,9 +287,10 @@ impl Engine<'_> {
                     Outcome::Failed | Outcome::Skipped => Level::Error,
                 };
                 // What was looked at, and seen, may be what the resource hides.
-                let text = match resource.common.sensitive {
-                    true => format!("goss rule: {REDACTED}"),
-                    false => finding.to_string(),
+                let text = if resource.common.sensitive {
+                    format!("goss rule: {REDACTED}")
+                } else {
+                    finding.to_string()
                 };
                 self.say(scope, line(level, &text, "goss"));
             }

@@ -6,7 +6,9 @@ use crate::model::resource::{
     Archive, File, Invalid, Package, Properties, Resource, Scaffold, Service,
 };
 use crate::model::state::State;
-use crate::resource::{self, Host, ProviderError, ResourceError, package, scaffold, service};
+use crate::resource::{
+    self, Host, ProviderError, ResourceError, Selected, package, scaffold, service,
+};
 
 /// Why a state can't be told.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +33,7 @@ pub fn to_look_at(type_name: TypeName, name: &str) -> Result<Resource, LookError
         TypeName::Archive => (Properties::Archive(Archive::default()), true),
         TypeName::Package => (Properties::Package(Package::default()), false),
         TypeName::Service => (Properties::Service(Service::default()), false),
-        other => return Err(LookError::Unsupported(other)),
+        TypeName::Apply | TypeName::Exec => return Err(LookError::Unsupported(type_name)),
     };
     if is_path && !name.starts_with('/') {
         return Err(LookError::RelativePath(type_name, name.into()));
@@ -65,8 +67,10 @@ pub fn look(
         services: &service::Memory::default(),
         scaffolds: &scaffold::Sources::default(),
     };
-    let provider = resource::select_provider(resource, host)?;
-    let mut state = resource::inspect(resource, &provider, host)?;
+    let mut state = match resource::select_provider(resource, host)? {
+        Selected::Manifest(_) => return Err(LookError::Unsupported(TypeName::Apply)),
+        Selected::Managed(managed) => managed.inspect(host)?,
+    };
     if resource.common.sensitive {
         state.hide_content();
     }

@@ -26,6 +26,7 @@ use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
 use crate::model::governor::{GovernorName, SlotProgress};
 use crate::model::health::{HealthCheck, HealthResult};
+use crate::model::policy::Denied;
 use crate::model::registration::Entry;
 use crate::model::run::RunSummary;
 use crate::model::{Resource, TypeName, Value};
@@ -40,7 +41,7 @@ pub use line::{Level, Line, status_line};
 pub use look::{LookError, look, to_look_at};
 pub use owed::Owed;
 pub use registration::Standing;
-pub use session::{EventIds, NoEvents, Session, SessionError};
+pub use session::{EventIds, NoEvents, NotAnEvent, Session, SessionError};
 
 /// Where events and lines go: a terminal, a log, a spool.
 pub trait Sink {
@@ -135,7 +136,7 @@ impl Scope {
 }
 
 /// Says why a resource may not be applied by a provider in a mode, or that it may.
-pub type Gate<'g> = dyn Fn(&Resource, &str, Mode) -> Result<(), String> + 'g;
+pub type Gate<'g> = dyn Fn(&Resource, &str, Mode) -> Result<(), Denied> + 'g;
 
 /// The parts of the machine an engine works with.
 pub struct Machine<'a> {

@@ -67,10 +67,10 @@ impl Owed {
     pub(super) fn promise(&mut self, labels: &[String]) -> Result<(), FileError> {
         let before = self.labels.len();
         self.labels.extend(labels.iter().cloned());
-        match self.labels.len() == before {
-            true => Ok(()),
-            false => self.save(),
+        if self.labels.len() == before {
+            return Ok(());
         }
+        self.save()
     }
 
     /// Strikes debts out: they were paid, or never came to be.
@@ -79,10 +79,10 @@ impl Owed {
         for label in labels {
             self.labels.remove(label);
         }
-        match self.labels.len() == before {
-            true => Ok(()),
-            false => self.save(),
+        if self.labels.len() == before {
+            return Ok(());
         }
+        self.save()
     }
 
     fn save(&self) -> Result<(), FileError> {

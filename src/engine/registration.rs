@@ -50,9 +50,10 @@ fn standing(event: &TransactionEvent, mode: Mode) -> Option<Standing> {
     let mut checks = event.health_check.iter().flatten();
     let is_healthy = checks.all(|result| result.status == HealthStatus::Ok);
     let has_all = event.health_check.iter().all(Option::is_some);
-    match !event.failed && is_healthy && has_all {
-        true => Some(Standing::Up),
-        false => Some(Standing::Down),
+    if !event.failed && is_healthy && has_all {
+        Some(Standing::Up)
+    } else {
+        Some(Standing::Down)
     }
 }
 

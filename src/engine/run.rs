@@ -18,6 +18,7 @@ pub enum RunError {
     #[error("{label}: {cause}")]
     Flow {
         label: String,
+        #[source]
         cause: Box<FlowError>,
     },
 }

@@ -39,8 +39,24 @@ pub enum SessionError {
     #[error("could not write event {id}: {cause}")]
     Encode {
         id: EventId,
+        #[source]
         cause: serde_json::Error,
     },
+}
+
+/// Why a file of a session is no event of ours.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAnEvent {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{}: {cause}", file.display())]
+    Json {
+        file: PathBuf,
+        #[source]
+        cause: serde_json::Error,
+    },
+    #[error("Unknown event protocol {protocol:?} in {}", file.display())]
+    Protocol { protocol: String, file: PathBuf },
 }
 
 /// Nothing has happened yet to a resource that another one refers to.
@@ -57,7 +73,7 @@ pub struct Session {
     last: HashMap<(String, String), usize>,
     directory: Option<PathBuf>,
     /// What was found in the directory but is no event of ours.
-    pub skipped: Vec<String>,
+    pub skipped: Vec<NotAnEvent>,
 }
 
 impl Session {
@@ -186,9 +202,12 @@ enum Stored {
 }
 
 /// Reads one stored event, or says why it is none.
-fn read_event(file: &Path) -> Result<Stored, String> {
-    let text = files::read_to_string(file, MAX_EVENT_BYTES).map_err(|err| err.to_string())?;
-    let bad = |err: serde_json::Error| format!("{}: {err}", file.display());
+fn read_event(file: &Path) -> Result<Stored, NotAnEvent> {
+    let text = files::read_to_string(file, MAX_EVENT_BYTES)?;
+    let bad = |cause| NotAnEvent::Json {
+        file: file.to_owned(),
+        cause,
+    };
     let document: serde_json::Value = serde_json::from_str(&text).map_err(bad)?;
     match document.get("protocol").and_then(|value| value.as_str()) {
         Some(TRANSACTION_PROTOCOL) => {
@@ -199,11 +218,10 @@ fn read_event(file: &Path) -> Result<Stored, String> {
             let start: SessionStart = serde_json::from_value(document).map_err(bad)?;
             Ok(Stored::Start(start.timestamp))
         }
-        other => Err(format!(
-            "Unknown event protocol {:?} in {}",
-            other.unwrap_or_default(),
-            file.display()
-        )),
+        other => Err(NotAnEvent::Protocol {
+            protocol: other.unwrap_or_default().to_owned(),
+            file: file.to_owned(),
+        }),
     }
 }
 

@@ -4,12 +4,11 @@
 
 use std::collections::HashSet;
 
-use super::{Manifest, Problems};
+use super::{Fault, Manifest, Problems};
 use crate::model::TypeName;
 use crate::model::document::Mark;
 use crate::model::id::Reference;
 use crate::model::resource::{Properties, Resource};
-use crate::model::text::quote;
 use crate::template::expand;
 use crate::template::expr::{self, Expect};
 
@@ -17,29 +16,26 @@ use crate::template::expr::{self, Expect};
 /// that nothing before them meets.
 pub(super) fn gates(manifest: &Manifest, problems: &mut Problems<'_>) {
     each(manifest, |resource, mark, earlier| {
-        let mut report = |message: String| problems.report(mark, Some(resource.label()), message);
+        let mut report = |fault: Fault| problems.report(mark, Some(resource.label()), fault);
         if let Some(control) = &resource.common.control {
             for code in [&control.manage_if, &control.unless] {
                 if !code.is_empty()
                     && let Err(err) = expr::compile(code, Expect::Bool)
                 {
-                    report(err.to_string());
+                    report(err.into());
                 }
             }
         }
         for item in missing(&resource.common.require, earlier) {
-            report(format!(
-                "no events found for {item}: nothing before it is that"
-            ));
+            report(Fault::NothingBefore(item.into()));
         }
         for item in resource.subscribe().iter().filter(|it| !is_reference(it)) {
-            report(format!("invalid subscribe format {item}"));
+            report(Fault::Subscribe(item.clone()));
         }
         if let Properties::File(file) = &resource.properties
             && !is_whole_mode(&file.mode)
         {
-            let mode = quote(&file.mode);
-            report(format!("mode {mode} must have three or four octal digits"));
+            report(Fault::Mode(file.mode.clone()));
         }
     });
 }
@@ -64,20 +60,18 @@ fn is_whole_mode(mode: &str) -> bool {
 /// Reports what would fail a resource once its turn comes.
 pub(super) fn later(manifest: &Manifest, problems: &mut Problems<'_>) {
     each(manifest, |resource, mark, earlier| {
-        let mut report = |message: String| problems.report(mark, Some(resource.label()), message);
+        let mut report = |fault: Fault| problems.report(mark, Some(resource.label()), fault);
         for item in missing(resource.subscribe(), earlier) {
-            report(format!(
-                "no events found for {item}: nothing before it is that"
-            ));
+            report(Fault::NothingBefore(item.into()));
         }
         for text in resource.deferred_texts() {
             match expand::scan(text) {
-                Err(err) => report(err.to_string()),
+                Err(err) => report(err.into()),
                 Ok(spans) => {
                     for span in spans {
                         let code = text.get(span.inner).unwrap_or_default();
                         if let Err(err) = expr::compile(code, Expect::Any) {
-                            report(err.to_string());
+                            report(err.into());
                         }
                     }
                 }

@@ -3,12 +3,12 @@
 //!
 //! Fetches nothing: the caller brings the text and the directory it came from. Every fault is
 //! reported, each with its file, line and column, before anything is touched. Reading is in
-//! `read`, what can be found out without running in `check`.
+//! `read`, what can be found out without running in `check`, every fault in `error`.
 
 mod check;
+mod error;
 mod read;
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -19,6 +19,8 @@ use crate::model::governor::Claim;
 use crate::model::{Resource, Value};
 use crate::template::Env;
 use crate::template::expr::Cache;
+
+pub use error::{DataError, EntryError, Fault, ManifestError, Problem, TemplateError};
 
 /// A manifest, ready to run.
 #[derive(Clone, Debug, Default)]
@@ -48,54 +50,13 @@ pub struct Input<'a> {
     pub layers: Layers,
 }
 
-/// Everything that is wrong with a manifest.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub struct ManifestError {
-    pub problems: Vec<Problem>,
-}
-
-/// One thing that is wrong with a manifest.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Problem {
-    pub source: String,
-    pub mark: Mark,
-    /// The resource it belongs to.
-    pub label: Option<String>,
-    pub message: String,
-}
-
-impl fmt::Display for ManifestError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            if index > 0 {
-                out.write_str("\n")?;
-            }
-            problem.fmt(out)?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} (", self.message)?;
-        if let Some(label) = &self.label {
-            write!(out, "{label} at ")?;
-        }
-        match self.mark {
-            Mark { line: 0, .. } => write!(out, "{})", self.source),
-            Mark { line, column } => write!(out, "{}:{line}:{column})", self.source),
-        }
-    }
-}
-
 /// Reads a manifest. `env` is what its templates see; the manifest's data goes into it.
 pub fn load(input: Input<'_>, env: &mut Env, programs: &Cache) -> Result<Manifest, ManifestError> {
     let mut problems = Problems::of(input.source);
     let manifest = match parse(input.text) {
         Ok(document) => read::manifest(&document, input, env, programs, &mut problems),
         Err(err) => {
-            problems.report(err.mark, None, err.message);
+            problems.report(err.mark, None, Fault::Document(err));
             None
         }
     };
@@ -132,12 +93,12 @@ impl<'a> Problems<'a> {
         }
     }
 
-    fn report(&mut self, mark: Mark, label: Option<String>, message: impl Into<String>) {
+    fn report(&mut self, mark: Mark, label: Option<String>, fault: impl Into<Fault>) {
         self.found.push(Problem {
             source: self.source.into(),
             mark,
             label,
-            message: message.into(),
+            fault: fault.into(),
         });
     }
 }

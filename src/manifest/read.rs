@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use super::{Input, Manifest, Problems};
+use super::{DataError, EntryError, Fault, Input, Manifest, Problems, TemplateError};
 use crate::hiera::{self, Annotations, Layers};
-use crate::model::document::{DocumentError, Mark, Node, nearest, parse, unknown_name};
+use crate::model::document::{Mark, Node, parse, unknown_name};
 use crate::model::governor::Claim;
-use crate::model::id::UnknownType;
 use crate::model::resource::decode::{self, Declared};
-use crate::model::resource::{Engine, Phase, Resource};
+use crate::model::resource::{Engine, Phase};
 use crate::model::{TypeName, Value};
 use crate::template::engines::{self, Template};
 use crate::template::expr::Cache;
@@ -48,26 +47,24 @@ struct Reader<'a, 'p> {
 impl Reader<'_, '_> {
     fn read(&mut self, document: &Node, input: Input<'_>, env: &mut Env) -> Option<Manifest> {
         let Some(entries) = document.entries() else {
-            let found = document.kind_name();
-            let message = format!("{found} was used where mapping is expected");
-            self.problems.report(document.mark, None, message);
+            let fault = Fault::NotAMapping(document.kind_name());
+            self.problems.report(document.mark, None, fault);
             return None;
         };
         self.check_keys(entries, &TOP_KEYS);
         let annotations = hiera::annotations(input.text, hiera::DATA_KEY);
         match resolve_data(document, input.layers, &annotations, env) {
             Ok(data) => env.data = data,
-            Err(message) => {
+            Err(err) => {
                 let mark = document.get("data").map_or(document.mark, |node| node.mark);
-                self.problems.report(mark, None, message);
+                self.problems.report(mark, None, err);
                 return None;
             }
         }
         let section = document.get("ccm").filter(|node| node.entries().is_some());
         let Some(section) = section else {
             let mark = document.get("ccm").unwrap_or(document).mark;
-            self.problems
-                .report(mark, None, "manifest must contain resources");
+            self.problems.report(mark, None, Fault::NoResources);
             return None;
         };
         self.check_keys(section.entries().unwrap_or_default(), &CCM_KEYS);
@@ -93,8 +90,8 @@ impl Reader<'_, '_> {
         for (key, _) in entries {
             let name = key.text().map_or("", |text| &**text);
             if !known.contains(&name) && !name.starts_with("x-") && !name.starts_with('.') {
-                let message = unknown_name("key", name, known);
-                self.problems.report(key.mark, None, message);
+                let fault = Fault::UnknownName(unknown_name("key", name, known));
+                self.problems.report(key.mark, None, fault);
             }
         }
     }
@@ -104,45 +101,46 @@ impl Reader<'_, '_> {
         match Claim::read(document.get("governor")?) {
             Ok(claim) => claim,
             Err(err) => {
-                let message = format!("invalid governor: {}", err.message);
-                self.problems.report(err.mark, None, message);
+                self.problems.report(err.mark, None, Fault::Governor(err));
                 None
             }
         }
     }
 
-    fn flag(&mut self, section: &Node, key: &str) -> bool {
+    fn flag(&mut self, section: &Node, key: &'static str) -> bool {
         match section.get(key).map(|node| (node.mark, node.to_value())) {
             None | Some((_, Value::Null)) => false,
             Some((_, Value::Bool(flag))) => flag,
             Some((mark, other)) => {
-                let message = format!("{key} must be true or false, not a {}", other.kind());
-                self.problems.report(mark, None, message);
+                let found = other.kind();
+                self.problems
+                    .report(mark, None, Fault::NotAFlag { key, found });
                 false
             }
         }
     }
 
     /// Returns a text of the section, if it is given.
-    fn text<'n>(&mut self, section: &'n Node, key: &str) -> Option<(&'n str, Mark)> {
+    fn text<'n>(&mut self, section: &'n Node, key: &'static str) -> Option<(&'n str, Mark)> {
         let node = section.get(key).filter(|node| !node.is_null())?;
         let text = node.text();
         if text.is_none() {
-            let message = format!("{key} must be text, not a {}", node.kind_name());
-            self.problems.report(node.mark, None, message);
+            let found = node.kind_name();
+            self.problems
+                .report(node.mark, None, Fault::NotText { key, found });
         }
         text.map(|text| (&**text, node.mark))
     }
 
-    fn message(&mut self, section: &Node, key: &str, env: &Env) -> String {
+    fn message(&mut self, section: &Node, key: &'static str, env: &Env) -> String {
         let Some((text, mark)) = self.text(section, key) else {
             return String::new();
         };
         match expand::resolve_string(text, env, self.programs) {
             Ok(text) => text.into_owned(),
-            Err(err) => {
-                let message = format!("invalid {key} template: {err}");
-                self.problems.report(mark, None, message);
+            Err(cause) => {
+                self.problems
+                    .report(mark, None, Fault::Message { key, cause });
                 String::new()
             }
         }
@@ -152,19 +150,17 @@ impl Reader<'_, '_> {
         let before = self.problems.found.len();
         if let Some((file, engine, mark)) = self.template(section) {
             if section.get("resources").is_some() {
-                let message = "jet_file and resources cannot be used together";
-                return self.problems.report(mark, None, message);
+                return self.problems.report(mark, None, Fault::TwoLists);
             }
             match render(file, engine, env) {
                 Ok(document) => self.read_list(&document, manifest, env),
-                Err(message) => self.problems.report(mark, None, message),
+                Err(err) => self.problems.report(mark, None, err),
             }
         } else if let Some(list) = section.get("resources") {
             self.read_list(list, manifest, env);
         }
         if manifest.resources.is_empty() && self.problems.found.len() == before {
-            let message = "manifest must contain resources";
-            self.problems.report(section.mark, None, message);
+            self.problems.report(section.mark, None, Fault::NoResources);
         }
     }
 
@@ -177,8 +173,8 @@ impl Reader<'_, '_> {
         let engine = match self.text(section, "engine") {
             None => Engine::Jet,
             Some((name, mark)) => Engine::parse(name).unwrap_or_else(|| {
-                let message = unknown_name("engine", name, &["jet", "go", "jinja"]);
-                self.problems.report(mark, None, message);
+                let text = unknown_name("engine", name, &["jet", "go", "jinja"]);
+                self.problems.report(mark, None, Fault::UnknownName(text));
                 Engine::Jet
             }),
         };
@@ -187,8 +183,7 @@ impl Reader<'_, '_> {
 
     fn read_list(&mut self, list: &Node, manifest: &mut Manifest, env: &Env) {
         let Some(entries) = list.items() else {
-            let message = "manifest must contain resources";
-            return self.problems.report(list.mark, None, message);
+            return self.problems.report(list.mark, None, Fault::NoResources);
         };
         for (index, entry) in entries.iter().enumerate() {
             self.read_entry(index + 1, entry, manifest, env);
@@ -197,33 +192,39 @@ impl Reader<'_, '_> {
 
     /// Reads one entry of the list, which holds one type and one or more resources of it.
     fn read_entry(&mut self, number: usize, entry: &Node, manifest: &mut Manifest, env: &Env) {
-        let wrong = |message: &str| format!("invalid manifest resource {number}: {message}");
+        let wrong = |cause| Fault::Resource { number, cause };
         let Some([(key, value)]) = entry.entries() else {
-            let message = "an entry must be a mapping with one resource type";
-            return self.problems.report(entry.mark, None, wrong(message));
+            let fault = wrong(EntryError::NotOneType);
+            return self.problems.report(entry.mark, None, fault);
         };
         let type_name: TypeName = match key.text().map_or("", |text| &**text).parse() {
             Ok(type_name) => type_name,
-            Err(err) => {
-                let message = wrong(&unknown_type(&err));
-                return self.problems.report(key.mark, None, message);
+            Err(cause) => {
+                let fault = wrong(EntryError::Type { cause });
+                return self.problems.report(key.mark, None, fault);
             }
         };
         match decode::resources(type_name, value) {
-            Err(DocumentError { mark, message }) => {
+            Err(err) => {
                 let label = Some(type_name.to_string());
-                self.problems.report(mark, label, wrong(&message));
+                let mark = err.mark;
+                self.problems
+                    .report(mark, label, wrong(EntryError::Document(err)));
             }
             Ok(declared) => {
-                for item in declared {
-                    let mark = item.mark;
-                    match self.finish(item, env) {
-                        Ok(resource) => {
-                            manifest.resources.push(Arc::new(resource));
-                            manifest.marks.push(mark);
+                for mut item in declared {
+                    let label = item.resource.label();
+                    match self.finish(&mut item, env) {
+                        Ok(()) => {
+                            manifest.resources.push(Arc::new(item.resource));
+                            manifest.marks.push(item.mark);
                         }
-                        Err((mark, label, message)) => {
-                            self.problems.report(mark, Some(label), wrong(&message));
+                        Err(err) => {
+                            let mark = match &err {
+                                EntryError::Invalid(invalid) => item.mark_of(invalid.property),
+                                _ => item.mark,
+                            };
+                            self.problems.report(mark, Some(label), wrong(err));
                         }
                     }
                 }
@@ -232,18 +233,9 @@ impl Reader<'_, '_> {
     }
 
     /// Resolves what can be resolved now, fills defaults and validates.
-    fn finish(
-        &self,
-        mut item: Declared<'_>,
-        env: &Env,
-    ) -> Result<Resource, (Mark, String, String)> {
-        let label = item.resource.label();
-        resolve::resource(&mut item.resource, Phase::Early, env, self.programs)
-            .map_err(|err| (item.mark, label.clone(), err.to_string()))?;
-        item.resource
-            .complete()
-            .map_err(|err| (item.mark_of(err.property), label, err.to_string()))?;
-        Ok(item.resource)
+    fn finish(&self, item: &mut Declared<'_>, env: &Env) -> Result<(), EntryError> {
+        resolve::resource(&mut item.resource, Phase::Early, env, self.programs)?;
+        Ok(item.resource.complete()?)
     }
 }
 
@@ -253,25 +245,25 @@ fn resolve_data(
     mut layers: Layers,
     annotations: &Annotations,
     env: &Env,
-) -> Result<Value, String> {
+) -> Result<Value, DataError> {
     // Resources may be many and are no data.
     let parts: Value = ["hierarchy", hiera::DATA_KEY, "overrides"]
         .into_iter()
         .filter_map(|key| Some((key, document.get(key)?.to_value())))
         .collect();
-    layers.document =
-        hiera::resolve(&parts, &env.facts, hiera::DATA_KEY).map_err(|err| err.to_string())?;
+    layers.document = hiera::resolve(&parts, &env.facts, hiera::DATA_KEY)?;
     let data = layers.merge();
-    hiera::validate(&data, &annotations.rules).map_err(|err| err.to_string())?;
+    hiera::validate(&data, &annotations.rules)?;
     Ok(data)
 }
 
 /// Renders a template of resources and reads the result.
-fn render(file: &str, engine: Engine, env: &Env) -> Result<Node, String> {
+fn render(file: &str, engine: Engine, env: &Env) -> Result<Node, TemplateError> {
     let Some(read) = &env.read_file else {
-        return Err("jet_file requires a directory to be set".into());
+        return Err(TemplateError::NoDirectory);
     };
-    let text = read(&env.working_dir.join(file))?;
+    let text =
+        read(&env.working_dir.join(file)).map_err(|err| TemplateError::Read(err.to_string()))?;
     let template = Template {
         engine,
         name: file,
@@ -279,25 +271,19 @@ fn render(file: &str, engine: Engine, env: &Env) -> Result<Node, String> {
         left: "",
         right: "",
     };
-    let rendered = engines::render(template, env).map_err(|err| err.to_string())?;
-    let rendered = String::from_utf8(rendered)
-        .map_err(|_| format!("template {file} did not render to text"))?;
+    let rendered = engines::render(template, env)?;
+    let rendered =
+        String::from_utf8(rendered).map_err(|_| TemplateError::NotText(file.to_owned()))?;
     if rendered.trim().is_empty() {
-        return Err("resources jet template produced no output, check for syntax errors".into());
+        return Err(TemplateError::Empty);
     }
-    parse(&rendered).map_err(|err| {
-        // Nobody has seen this text: show the line.
-        let index = usize::try_from(err.mark.line).unwrap_or_default();
+    parse(&rendered).map_err(|cause| {
+        let index = usize::try_from(cause.mark.line).unwrap_or_default();
         let line = rendered.lines().nth(index.saturating_sub(1));
-        let line = line.unwrap_or_default().trim();
-        format!("the output of template {file}: {err} in `{line}`")
+        TemplateError::Output {
+            file: file.to_owned(),
+            line: line.unwrap_or_default().trim().to_owned(),
+            cause,
+        }
     })
-}
-
-fn unknown_type(err: &UnknownType) -> String {
-    let known = TypeName::ALL.map(TypeName::as_str);
-    match nearest(&err.0, &known) {
-        Some(near) => format!("{err}, did you mean {near:?}?"),
-        None => err.to_string(),
-    }
 }

@@ -6,42 +6,43 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-/// The types of resource there are. A closed set: each has its properties, state and plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TypeName {
-    Apply,
-    Archive,
-    Exec,
-    File,
-    Package,
-    Scaffold,
-    Service,
-}
-
-impl TypeName {
-    pub const ALL: [Self; 7] = [
-        Self::Apply,
-        Self::Archive,
-        Self::Exec,
-        Self::File,
-        Self::Package,
-        Self::Scaffold,
-        Self::Service,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Apply => "apply",
-            Self::Archive => "archive",
-            Self::Exec => "exec",
-            Self::File => "file",
-            Self::Package => "package",
-            Self::Scaffold => "scaffold",
-            Self::Service => "service",
+/// The types of resource, one row each: the variant of every enum of types, which is also the name
+/// of the struct that holds its properties, and the name that people write.
+macro_rules! for_each_type {
+    ($make:ident) => {
+        $make! {
+            Apply = "apply",
+            Archive = "archive",
+            Exec = "exec",
+            File = "file",
+            Package = "package",
+            Scaffold = "scaffold",
+            Service = "service",
         }
-    }
+    };
 }
+pub(super) use for_each_type;
+
+macro_rules! type_names {
+    ($($variant:ident = $name:literal,)+) => {
+        /// The types of resource there are. A closed set: each has its properties, state and plan.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum TypeName {
+            $(#[serde(rename = $name)] $variant,)+
+        }
+
+        impl TypeName {
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+for_each_type!(type_names);
 
 impl fmt::Display for TypeName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -181,14 +181,19 @@ fn acts<'r>(resource: &'r Resource, provider: &'r str, noop: bool) -> Vec<Act<'r
                 }
             }
         }
-        Properties::Archive(archive) if !archive.extract_parent.is_empty() => {
-            acts.push(own(&archive.extract_parent));
+        Properties::Archive(archive) => {
+            if !archive.extract_parent.is_empty() {
+                acts.push(own(&archive.extract_parent));
+            }
         }
         Properties::Scaffold(scaffold) => {
             let commands = scaffold.post.iter().flat_map(|post| post.values());
             acts.extend(commands.map(|text| command("command of", text, None, noop)));
         }
-        _ => {}
+        Properties::Apply(_)
+        | Properties::File(_)
+        | Properties::Package(_)
+        | Properties::Service(_) => {}
     }
     // Checks do not run where nothing is changed.
     acts.extend(common.health_checks.iter().map(|check| {

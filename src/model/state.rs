@@ -92,7 +92,11 @@ impl State {
         match &mut self.detail {
             Detail::File { metadata } => metadata.checksum.clear(),
             Detail::Archive { metadata } => metadata.checksum.clear(),
-            _ => {}
+            Detail::Package { .. }
+            | Detail::Service { .. }
+            | Detail::Exec(_)
+            | Detail::Scaffold { .. }
+            | Detail::Apply(_) => {}
         }
     }
 }

@@ -5,7 +5,10 @@
 
 use std::path::Path;
 
-use super::{Action, Done, Host, Plan, ProviderError, ResourceError};
+use chrono::{DateTime, Utc};
+
+use super::{Done, Host, Plan, ProviderError, ResourceError};
+use crate::model::TypeName;
 use crate::model::resource::{Exec, Resource};
 use crate::model::state::{Detail, ExecDetail, State};
 use crate::model::text::split_words;
@@ -68,43 +71,43 @@ fn optional(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Reads whether what the command creates is there.
+/// One thing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Run the command.
+    Run,
+}
+
+/// Reads whether what the command creates is there, and runs the guards.
 pub(super) fn inspect(
     resource: &Resource,
     exec: &Exec,
-    host: Host<'_>,
-) -> Result<State, ResourceError> {
-    let creates_satisfied = match optional(&exec.creates) {
-        // A link that leads nowhere has created nothing.
-        Some(path) => files::inspect(Path::new(path), true)?
-            .is_some_and(|found| found.kind != FileKind::Symlink),
-        None => false,
-    };
-    let detail = ExecDetail {
-        creates_satisfied,
-        ..ExecDetail::default()
-    };
-    Ok(State::new(
-        host.clock.now(),
-        &resource.common.name,
-        "present",
-        Detail::Exec(detail),
-    ))
-}
-
-/// Runs the guards and notes what they said.
-pub(super) fn ask_guards(
-    state: &mut State,
-    exec: &Exec,
     provider: Provider,
     host: Host<'_>,
-) -> Result<(), ResourceError> {
-    let Detail::Exec(detail) = &mut state.detail else {
-        return Ok(());
+) -> Result<State, ResourceError> {
+    let creates_satisfied = creates_exists(exec)?;
+    let began = host.clock.now();
+    let detail = ExecDetail {
+        creates_satisfied,
+        onlyif_satisfied: guard(&exec.onlyif, exec, provider, host)?,
+        unless_satisfied: guard(&exec.unless, exec, provider, host)?,
+        exitcode: None,
     };
-    detail.onlyif_satisfied = guard(&exec.onlyif, exec, provider, host)?;
-    detail.unless_satisfied = guard(&exec.unless, exec, provider, host)?;
-    Ok(())
+    Ok(state(resource, detail, began))
+}
+
+fn creates_exists(exec: &Exec) -> Result<bool, ResourceError> {
+    let Some(path) = optional(&exec.creates) else {
+        return Ok(false);
+    };
+    let found = files::inspect(Path::new(path), true)?;
+    // A link that leads nowhere has created nothing.
+    Ok(found.is_some_and(|found| found.kind != FileKind::Symlink))
+}
+
+fn state(resource: &Resource, detail: ExecDetail, timestamp: DateTime<Utc>) -> State {
+    let name = &resource.common.name;
+    State::new(timestamp, name, "present", Detail::Exec(detail))
 }
 
 fn guard(
@@ -128,32 +131,34 @@ fn guard(
 }
 
 /// Decides whether the command runs.
-pub(super) fn plan(exec: &Exec, state: &State, refresh: bool) -> Plan {
-    let satisfied = match &state.detail {
-        Detail::Exec(seen) => {
-            seen.creates_satisfied
-                || (!exec.onlyif.is_empty() && !seen.onlyif_satisfied)
-                || seen.unless_satisfied
-                || exec.refreshonly
-        }
-        _ => false,
+pub(super) fn plan(
+    exec: &Exec,
+    state: &State,
+    refresh: bool,
+) -> Result<Plan<Action>, ResourceError> {
+    let Detail::Exec(seen) = &state.detail else {
+        return Err(ResourceError::other_state(TypeName::Exec, state));
     };
+    let satisfied = seen.creates_satisfied
+        || (!exec.onlyif.is_empty() && !seen.onlyif_satisfied)
+        || seen.unless_satisfied
+        || exec.refreshonly;
     if satisfied && !refresh {
-        return Plan::stable();
+        return Ok(Plan::stable());
     }
     let message = if refresh {
         "Would have executed via subscribe"
     } else {
         "Would have executed"
     };
-    Plan {
+    Ok(Plan {
         actions: vec![Action::Run],
         message: message.into(),
         refreshed: refresh,
         satisfied,
         settles: false,
-        ..Plan::default()
-    }
+        tentative: false,
+    })
 }
 
 /// Runs the command.
@@ -197,14 +202,14 @@ pub(super) fn verify(
     done: &mut Done,
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
-    let mut state = inspect(resource, exec, host)?;
-    let code = done.exit_code.unwrap_or_default();
-    let Detail::Exec(detail) = &mut state.detail else {
-        return Ok(state);
+    let detail = ExecDetail {
+        creates_satisfied: creates_exists(exec)?,
+        exitcode: done.exit_code,
+        ..ExecDetail::default()
     };
-    detail.exitcode = done.exit_code;
+    let code = done.exit_code.unwrap_or_default();
     if exec.accepts(code) {
-        return Ok(state);
+        return Ok(state(resource, detail, host.clock.now()));
     }
     let accepted: Vec<String> = exec.accepted().iter().map(ToString::to_string).collect();
     let reason = format!(
@@ -213,7 +218,7 @@ pub(super) fn verify(
     );
     if detail.creates_satisfied {
         done.warning = Some(format!("{reason}, but {} exists", exec.creates));
-        return Ok(state);
+        return Ok(state(resource, detail, host.clock.now()));
     }
     Err(ResourceError::NotReached {
         ensure: format!("exit code {code}"),

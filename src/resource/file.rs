@@ -9,10 +9,14 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, FixedOffset, Local, Utc};
 
 use super::{Host, Plan, ResourceError};
+use crate::model::TypeName;
 use crate::model::resource::{File, FileEnsure, Resource, parse_mode};
 use crate::model::state::{Detail, FileMetadata, State};
 use crate::system::Digest;
 use crate::system::files::{self, Attributes, Content, Durability, FileError, FileKind, Metadata};
+
+/// The one provider, always usable.
+pub(super) const PROVIDER: &str = "posix";
 
 /// How much of a file a diff looks at.
 const DIFF_LIMIT: u64 = 1024 * 1024;
@@ -29,24 +33,21 @@ pub enum Action {
     Store,
 }
 
-/// Reads the state of a path. With `wanted` absent a link that leads nowhere is still there;
+/// Reads the state of a path. Where it is to be absent a link that leads nowhere is still there;
 /// otherwise it counts as absent.
-pub(super) fn inspect(
-    name: &str,
-    wanted: Option<FileEnsure>,
-    host: Host<'_>,
-) -> Result<State, ResourceError> {
+pub(super) fn inspect(resource: &Resource, host: Host<'_>) -> Result<State, ResourceError> {
+    let name = &resource.common.name;
     let mut metadata = FileMetadata {
-        name: name.into(),
-        provider: "posix".into(),
+        name: name.clone(),
+        provider: PROVIDER.into(),
         ..FileMetadata::default()
     };
     let found = files::inspect_and_hash(Path::new(name))?;
     let ensure = match &found {
         None => FileEnsure::Absent,
-        Some((seen, _)) if seen.kind == FileKind::Symlink => match wanted {
-            Some(FileEnsure::Absent) => FileEnsure::Present,
-            _ => FileEnsure::Absent,
+        Some((seen, _)) if seen.kind == FileKind::Symlink => match wanted_ensure(resource) {
+            FileEnsure::Absent => FileEnsure::Present,
+            FileEnsure::Directory | FileEnsure::Present => FileEnsure::Absent,
         },
         Some((seen, _)) if seen.kind == FileKind::Directory => FileEnsure::Directory,
         Some(_) => FileEnsure::Present,
@@ -111,6 +112,13 @@ fn wanted_digest(file: &File, host: Host<'_>) -> Result<Option<Digest>, Resource
     }
 }
 
+fn seen(state: &State) -> Result<&FileMetadata, ResourceError> {
+    match &state.detail {
+        Detail::File { metadata } => Ok(metadata),
+        _ => Err(ResourceError::other_state(TypeName::File, state)),
+    }
+}
+
 /// Returns the first difference between a state and what is wanted.
 fn difference(
     resource: &Resource,
@@ -118,9 +126,7 @@ fn difference(
     state: &State,
     host: Host<'_>,
 ) -> Result<Option<String>, ResourceError> {
-    let Detail::File { metadata } = &state.detail else {
-        return Ok(None);
-    };
+    let metadata = seen(state)?;
     let found = state.common.ensure.as_str();
     let ensure = wanted_ensure(resource);
     if ensure == FileEnsure::Absent {
@@ -183,7 +189,7 @@ pub(super) fn plan(
     file: &File,
     state: &State,
     host: Host<'_>,
-) -> Result<Plan, ResourceError> {
+) -> Result<Plan<Action>, ResourceError> {
     if difference(resource, file, state, host)?.is_none() {
         return Ok(Plan::stable());
     }
@@ -192,10 +198,12 @@ pub(super) fn plan(
     let (action, message) = match wanted_ensure(resource) {
         FileEnsure::Directory => (Action::CreateDirectory, "Would have created directory"),
         FileEnsure::Absent => {
-            let message = match (is_directory, file.force) {
-                (true, true) => "Would have recursively removed the directory",
-                (true, false) => "Would have removed the directory",
-                (false, _) => "Would have removed the file",
+            let message = if !is_directory {
+                "Would have removed the file"
+            } else if file.force {
+                "Would have recursively removed the directory"
+            } else {
+                "Would have removed the directory"
             };
             let recursive = file.force;
             (Action::Remove { recursive }, message)
@@ -215,12 +223,12 @@ pub(super) fn plan(
         ),
     };
     Ok(Plan {
-        actions: vec![super::Action::File(action)],
+        actions: vec![action],
         message: message.into(),
         refreshed: false,
         satisfied: false,
         settles: true,
-        ..Plan::default()
+        tentative: false,
     })
 }
 
@@ -239,10 +247,8 @@ pub(super) fn change(
         Action::SetAttributes => files::set_attributes(path, &attributes(resource, file, host)?)?,
         Action::CreateDirectory => {
             let mut wanted = attributes(resource, file, host)?;
-            if let Detail::File { metadata } = &state.detail
-                && state.common.ensure == "directory"
-            {
-                let kept = seen_mode(metadata) & SPECIAL_BITS;
+            if state.common.ensure == "directory" {
+                let kept = seen_mode(seen(state)?) & SPECIAL_BITS;
                 wanted.mode = wanted.mode.map(|mode| mode | kept);
             }
             files::create_directory(path, &wanted)?;
@@ -279,7 +285,7 @@ pub(super) fn verify(
     file: &File,
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
-    let state = inspect(&resource.common.name, Some(wanted_ensure(resource)), host)?;
+    let state = inspect(resource, host)?;
     match difference(resource, file, &state, host)? {
         None => Ok(state),
         Some(reason) => Err(ResourceError::NotReached {
@@ -289,21 +295,16 @@ pub(super) fn verify(
     }
 }
 
-/// Returns what a plan would change about a file, as a unified diff; nothing for other actions.
+/// Writes what an action would change about a file, as a unified diff and a line per attribute.
 pub(super) fn diff(
+    out: &mut String,
     resource: &Resource,
     file: &File,
     state: &State,
-    plan: &Plan,
+    action: &Action,
     host: Host<'_>,
-) -> Result<Option<String>, ResourceError> {
-    let [super::Action::File(action)] = plan.actions.as_slice() else {
-        return Ok(None);
-    };
-    let Detail::File { metadata } = &state.detail else {
-        return Ok(None);
-    };
-    let mut out = String::new();
+) -> Result<(), ResourceError> {
+    let metadata = seen(state)?;
     if *action == Action::Store && file.manages_content() {
         let name = &resource.common.name;
         let old = content_of(Path::new(name), state.common.ensure == "present")?;
@@ -348,7 +349,7 @@ pub(super) fn diff(
             }
         }
     }
-    Ok((!out.is_empty()).then_some(out))
+    Ok(())
 }
 
 /// Returns a file's text for a diff; nothing if it is too long or no text.

@@ -27,6 +27,7 @@
 //! - `publisher`: events into a real stream, whoever is killed meanwhile
 //! - `registration`: services that register, are found, expire, and balancers that follow them
 //! - `regression`: each upstream defect that we fixed, by its number in the compatibility notes
+//! - `resource_types`: lists of types that the compiler can't check
 //! - `rollout`: bundles, rollouts that halt, resume and go back, controllers that die, drift
 //! - `sandbox`: the unit that we ship, on a real systemd
 //! - `schema`: schemas, types and real documents agree
@@ -83,6 +84,7 @@ mod plugins;
 mod publisher;
 mod registration;
 mod regression;
+mod resource_types;
 mod rollout;
 mod sandbox;
 mod scaffold;

@@ -98,12 +98,10 @@ impl Asker {
         resource: &Resource,
         provider: &str,
         noop: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), crate::model::policy::Denied> {
         match &self.policy {
             None => Ok(()),
-            Some(policy) => policy
-                .check(verb.as_str(), resource, provider, noop)
-                .map_err(|denied| denied.to_string()),
+            Some(policy) => policy.check(verb.as_str(), resource, provider, noop),
         }
     }
 }

@@ -19,6 +19,7 @@ use super::happening::{Happening, Told};
 use super::node::{Node, NodeState, Row};
 use super::progress::Shown;
 use super::timeline::Timeline;
+use crate::model::TypeName;
 use crate::model::label::Labels;
 use crate::model::node::{Assignment, NodeName, NodeStatus, Report, Token};
 use crate::model::rollout::Rollout;
@@ -322,16 +323,15 @@ impl Live {
 
     /// Counts an event by words of ours only, so that no node can make up series.
     fn count(&mut self, event: &Happening) {
-        const TYPES: [&str; 8] = [
-            "run", "file", "package", "service", "exec", "archive", "scaffold", "apply",
-        ];
         const OUTCOMES: [&str; 5] = ["changed", "failed", "skipped", "stable", "noop"];
         let known = |words: &[&'static str], word: &str| {
             let found = words.iter().find(|known| **known == word);
             found.copied().unwrap_or("other").to_owned()
         };
+        let mut types = TypeName::ALL.map(TypeName::as_str).to_vec();
+        types.push("run");
         let key = (
-            known(&TYPES, &event.type_name),
+            known(&types, &event.type_name),
             known(&OUTCOMES, &event.outcome),
         );
         *self.counts.entry(key).or_default() += 1;

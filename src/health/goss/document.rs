@@ -4,17 +4,20 @@
 //! that passes. What an attribute should be is turned into a matcher here; a matcher that makes no
 //! sense fails its own rule and no other.
 
-use super::matcher::{MISSING, Matcher};
+use super::matcher::{MatchError, Matcher};
 use super::probe::{Attribute, FAMILIES, Family, First, Setting};
-use crate::model::document::unknown_name;
+use crate::health::ProbeError;
+use crate::model::document::{DocumentError, unknown_name};
 use crate::model::secret::redact_url;
 use crate::model::value::{Map, Value};
+use crate::system::FileError;
+use crate::system::files::GlobError;
 
 /// The attributes every type has beside its own.
 const COMMON: [&str; 3] = ["title", "meta", "skip"];
 
 /// What is wrong with rules.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum RuleError {
     #[error("goss rules must be a mapping of types, not a {0}")]
     NotAMapping(&'static str),
@@ -41,12 +44,26 @@ pub enum RuleError {
     },
     #[error("no matched files were found: {0:?}")]
     NoFile(String),
-    #[error("could not read goss file {file}: {reason}")]
-    File { file: String, reason: String },
+    #[error("could not read goss file {file}: {cause}")]
+    File {
+        file: String,
+        #[source]
+        cause: IncludeError,
+    },
     #[error("max depth of {0} reached, possibly due to dependency loop in goss file")]
     TooDeep(usize),
     #[error("more than {0} goss files are included")]
     TooManyFiles(usize),
+}
+
+/// Why a file of rules is not included.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum IncludeError {
+    Read(#[from] FileError),
+    Pattern(#[from] GlobError),
+    Parse(#[from] DocumentError),
+    Rules(Box<ProbeError>),
 }
 
 /// One thing, and what is expected of it.
@@ -66,7 +83,7 @@ pub(super) struct Expectation {
     pub attribute: &'static Attribute,
     /// What its author wrote.
     pub wanted: Value,
-    pub matcher: Result<Matcher, String>,
+    pub matcher: Result<Matcher, MatchError>,
 }
 
 /// Returns the entries of rules, sorted by type and id.
@@ -218,7 +235,7 @@ fn expectations(family: &'static Family, attributes: &Map) -> Vec<Expectation> {
                 Matcher::patterns(list)
             }
             Some(wanted) => Matcher::parse(wanted),
-            None if index == 0 && family.first != First::Optional => Err(MISSING.to_owned()),
+            None if index == 0 && family.first != First::Optional => Err(MatchError::Missing),
             None => continue,
         };
         expectations.push(Expectation {
@@ -306,7 +323,7 @@ mod tests {
         let expectations = &entries[0].expectations;
         assert_eq!(expectations.len(), 2);
         assert_eq!(
-            expectations[0].matcher.as_ref().unwrap_err(),
+            expectations[0].matcher.as_ref().unwrap_err().to_string(),
             "Syntax Error: Missing required attribute"
         );
         assert!(expectations[1].matcher.is_ok());

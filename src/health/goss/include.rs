@@ -8,9 +8,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::document::{Entry, RuleError};
+use super::document::{Entry, IncludeError, RuleError};
 use super::expand;
-use super::probe::{Family, First};
+use super::probe::{Family, First, LookError};
 use crate::health::{ProbeError, Probes};
 use crate::model::document;
 use crate::model::value::{Map, Value};
@@ -24,7 +24,7 @@ const FAMILY: Family = Family {
     settings: &[],
     attributes: &[],
     first: First::Optional,
-    look: |_, _| Err("a gossfile has no attributes".into()),
+    look: |_, _| Err(LookError::Gossfile),
 };
 
 /// How deep files may include each other.
@@ -91,12 +91,12 @@ impl Reading<'_> {
         if self.files > MAX_FILES {
             return Err(RuleError::TooManyFiles(MAX_FILES).into());
         }
-        let failed = |reason: &dyn ToString| RuleError::File {
+        let failed = |cause: IncludeError| RuleError::File {
             file: file.display().to_string(),
-            reason: reason.to_string(),
+            cause,
         };
-        let text = files::read_to_string(file, MAX_FILE_BYTES).map_err(|err| failed(&err))?;
-        let rules = document::parse(&text).map_err(|err| failed(&err))?;
+        let text = files::read_to_string(file, MAX_FILE_BYTES).map_err(|err| failed(err.into()))?;
+        let rules = document::parse(&text).map_err(|err| failed(err.into()))?;
         let directory = file.parent().unwrap_or(file);
         self.document(&rules.to_value(), directory, depth + 1)
             .map_err(|err| match err {
@@ -107,7 +107,7 @@ impl Reading<'_> {
                     | RuleError::TooDeep(_)
                     | RuleError::TooManyFiles(_),
                 ) => err,
-                other => failed(&other).into(),
+                other => failed(IncludeError::Rules(other.into())).into(),
             })
     }
 }
@@ -129,12 +129,12 @@ fn fitting(pattern: &Path) -> Result<Vec<PathBuf>, RuleError> {
     let shown = || pattern.display().to_string();
     let found = files::expand(pattern).map_err(|err| RuleError::File {
         file: shown(),
-        reason: err.to_string(),
+        cause: err.into(),
     })?;
-    match found.is_empty() {
-        true => Err(RuleError::NoFile(shown())),
-        false => Ok(found),
+    if found.is_empty() {
+        return Err(RuleError::NoFile(shown()));
     }
+    Ok(found)
 }
 
 #[cfg(test)]

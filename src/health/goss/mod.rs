@@ -135,11 +135,13 @@ fn examine(entry: &Entry, world: &World<'_>, found: &mut dyn FnMut(Finding)) {
             (Outcome::Skipped, "skipped".to_owned(), None)
         } else {
             let look = looked.get_or_insert_with(|| (entry.family.look)(entry, world));
-            let actual = match look {
-                Ok(look) => look(expectation.attribute.name),
-                Err(reason) => Err(reason.clone()),
-            };
-            judge(expectation, actual)
+            match look {
+                Ok(look) => match look(expectation.attribute.name) {
+                    Ok(actual) => judge(expectation, actual),
+                    Err(error) => failed(&error),
+                },
+                Err(error) => failed(error),
+            }
         };
         let is_absent = outcome == Outcome::Failed || actual == Some(Value::Bool(false));
         skip |= index == 0 && entry.family.first == First::Gate && is_absent;
@@ -151,15 +153,15 @@ fn examine(entry: &Entry, world: &World<'_>, found: &mut dyn FnMut(Finding)) {
     }
 }
 
-fn judge(
-    expectation: &Expectation,
-    actual: Result<Value, String>,
-) -> (Outcome, String, Option<Value>) {
-    let failed = |reason: &str| (Outcome::Failed, format!("Error {reason}"), None);
-    let (actual, matcher) = match (actual, &expectation.matcher) {
-        (Err(reason), _) => return failed(&reason),
-        (Ok(_), Err(reason)) => return failed(reason),
-        (Ok(actual), Ok(matcher)) => (actual, matcher),
+/// Returns the outcome of a rule that can't be tested.
+fn failed(reason: &dyn fmt::Display) -> (Outcome, String, Option<Value>) {
+    (Outcome::Failed, format!("Error {reason}"), None)
+}
+
+fn judge(expectation: &Expectation, actual: Value) -> (Outcome, String, Option<Value>) {
+    let matcher = match &expectation.matcher {
+        Ok(matcher) => matcher,
+        Err(error) => return failed(error),
     };
     // Texts hold what nobody should read in a log.
     let hidden = match &actual {
@@ -179,6 +181,6 @@ fn judge(
             (Outcome::Failed, detail, Some(actual))
         }
         (Err(_), Some(hidden)) => failed(&format!("{hidden} can't be asked {}", matcher.wish())),
-        (Err(reason), None) => failed(&reason),
+        (Err(error), None) => failed(&error),
     }
 }

@@ -48,20 +48,8 @@ pub fn resources(type_name: TypeName, node: &Node) -> Result<Vec<Declared<'_>>, 
 /// Returns all property names a type knows.
 pub fn property_names(type_name: TypeName) -> Vec<&'static str> {
     let mut names = field_names::<Common>().to_vec();
-    names.extend(own_names(type_name));
+    names.extend(Properties::names(type_name));
     names
-}
-
-fn own_names(type_name: TypeName) -> &'static [&'static str] {
-    match type_name {
-        TypeName::Apply => field_names::<super::Apply>(),
-        TypeName::Archive => field_names::<super::Archive>(),
-        TypeName::Exec => field_names::<super::Exec>(),
-        TypeName::File => field_names::<super::File>(),
-        TypeName::Package => field_names::<super::Package>(),
-        TypeName::Scaffold => field_names::<super::Scaffold>(),
-        TypeName::Service => field_names::<super::Service>(),
-    }
 }
 
 fn not_a_mapping(node: &Node) -> DocumentError {
@@ -135,7 +123,7 @@ fn decode(
     defaults: &[Entry],
 ) -> Result<Resource, DocumentError> {
     let common_names = field_names::<Common>();
-    let own_names = own_names(type_name);
+    let own_names = Properties::names(type_name);
     let mut common: Vec<&Entry> = Vec::with_capacity(own.len());
     let mut special: Vec<&Entry> = Vec::with_capacity(own.len());
     let mut given: Vec<(&str, bool)> = Vec::with_capacity(own.len());
@@ -180,22 +168,7 @@ fn decode(
     }
     Ok(Resource {
         common,
-        properties: own_properties(type_name, special.into_iter())?,
-    })
-}
-
-fn own_properties<'a>(
-    type_name: TypeName,
-    entries: impl Iterator<Item = &'a Entry>,
-) -> Result<Properties, DocumentError> {
-    Ok(match type_name {
-        TypeName::Apply => Properties::Apply(from_entries(entries)?),
-        TypeName::Archive => Properties::Archive(from_entries(entries)?),
-        TypeName::Exec => Properties::Exec(from_entries(entries)?),
-        TypeName::File => Properties::File(from_entries(entries)?),
-        TypeName::Package => Properties::Package(from_entries(entries)?),
-        TypeName::Scaffold => Properties::Scaffold(from_entries(entries)?),
-        TypeName::Service => Properties::Service(from_entries(entries)?),
+        properties: Properties::read(type_name, special.into_iter())?,
     })
 }
 

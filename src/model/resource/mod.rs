@@ -27,7 +27,8 @@ pub use package::{Package, UpdateIndex};
 pub use scaffold::{Engine, Scaffold};
 pub use service::Service;
 
-use super::id::TypeName;
+use super::document::{DocumentError, Node, field_names, from_entries};
+use super::id::{TypeName, for_each_type};
 use super::registration::Port;
 use super::value::Value;
 
@@ -68,32 +69,42 @@ pub struct Resource {
     pub properties: Properties,
 }
 
-/// The properties that only one type has.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Properties {
-    Apply(Apply),
-    Archive(Archive),
-    Exec(Exec),
-    File(File),
-    Package(Package),
-    Scaffold(Scaffold),
-    Service(Service),
-}
-
-impl Properties {
-    pub fn type_name(&self) -> TypeName {
-        match self {
-            Self::Apply(_) => TypeName::Apply,
-            Self::Archive(_) => TypeName::Archive,
-            Self::Exec(_) => TypeName::Exec,
-            Self::File(_) => TypeName::File,
-            Self::Package(_) => TypeName::Package,
-            Self::Scaffold(_) => TypeName::Scaffold,
-            Self::Service(_) => TypeName::Service,
+macro_rules! properties {
+    ($($variant:ident = $name:literal,)+) => {
+        /// The properties that only one type has.
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        #[serde(untagged)]
+        pub enum Properties {
+            $($variant($variant),)+
         }
-    }
+
+        impl Properties {
+            pub fn type_name(&self) -> TypeName {
+                match self {
+                    $(Self::$variant(_) => TypeName::$variant,)+
+                }
+            }
+
+            /// Returns the names of the properties of a type.
+            fn names(type_name: TypeName) -> &'static [&'static str] {
+                match type_name {
+                    $(TypeName::$variant => field_names::<$variant>(),)+
+                }
+            }
+
+            /// Reads the properties of a type.
+            fn read<'a>(
+                type_name: TypeName,
+                entries: impl Iterator<Item = &'a (Node, Node)>,
+            ) -> Result<Self, DocumentError> {
+                Ok(match type_name {
+                    $(TypeName::$variant => Self::$variant(from_entries(entries)?),)+
+                })
+            }
+        }
+    };
 }
+for_each_type!(properties);
 
 /// When the expressions of a text are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +155,11 @@ impl Resource {
         match &self.properties {
             Properties::Service(service) => &service.subscribe,
             Properties::Exec(exec) => &exec.subscribe,
-            _ => &[],
+            Properties::Apply(_)
+            | Properties::Archive(_)
+            | Properties::File(_)
+            | Properties::Package(_)
+            | Properties::Scaffold(_) => &[],
         }
     }
 
@@ -155,7 +170,10 @@ impl Resource {
             common.ensure = match properties {
                 Properties::Service(_) => "running".into(),
                 Properties::Exec(_) | Properties::Apply(_) => "present".into(),
-                _ => String::new(),
+                Properties::Archive(_)
+                | Properties::File(_)
+                | Properties::Package(_)
+                | Properties::Scaffold(_) => String::new(),
             };
         }
         common.complete()?;
@@ -175,15 +193,16 @@ impl Resource {
         if phase == Phase::Early {
             self.common.visit_texts(visit)?;
         }
-        match (&mut self.properties, phase) {
-            (Properties::File(file), phase) => file.visit_texts(phase, visit),
-            (Properties::Exec(exec), phase) => exec.visit_texts(phase, visit),
-            (_, Phase::Deferred) => Ok(()),
-            (Properties::Apply(apply), _) => apply.visit_texts(visit),
-            (Properties::Archive(archive), _) => archive.visit_texts(visit),
-            (Properties::Scaffold(scaffold), _) => scaffold.visit_texts(visit),
-            (Properties::Service(service), _) => list("Subscribe", &mut service.subscribe, visit),
-            (Properties::Package(package), _) => package.visit_texts(visit),
+        match &mut self.properties {
+            Properties::File(file) => file.visit_texts(phase, visit),
+            Properties::Exec(exec) => exec.visit_texts(phase, visit),
+            // The other types have nothing to be resolved later.
+            _ if phase == Phase::Deferred => Ok(()),
+            Properties::Apply(apply) => apply.visit_texts(visit),
+            Properties::Archive(archive) => archive.visit_texts(visit),
+            Properties::Scaffold(scaffold) => scaffold.visit_texts(visit),
+            Properties::Service(service) => list("Subscribe", &mut service.subscribe, visit),
+            Properties::Package(package) => package.visit_texts(visit),
         }
     }
 
@@ -192,7 +211,11 @@ impl Resource {
         let (file, exec) = match &self.properties {
             Properties::File(file) => (Some(file), None),
             Properties::Exec(exec) => (None, Some(exec)),
-            _ => (None, None),
+            Properties::Apply(_)
+            | Properties::Archive(_)
+            | Properties::Package(_)
+            | Properties::Scaffold(_)
+            | Properties::Service(_) => (None, None),
         };
         let file = file.into_iter().flat_map(File::deferred_texts);
         file.chain(exec.into_iter().flat_map(Exec::deferred_texts))

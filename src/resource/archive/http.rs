@@ -92,9 +92,10 @@ pub(super) fn extract(path: &Path, archive: &Archive) -> Result<(), ResourceErro
         files::create_directory(parent, &attributes)?;
     }
     let (sum, rules, limits) = (&archive.checksum, Rules::Archive, Limits::ARCHIVE);
-    match sum.is_empty() {
-        true => unpack::unpack(path, kind, parent, rules, limits)?,
-        false => unpack::unpack_checked(path, sum, kind, parent, rules, limits)?,
-    };
+    if sum.is_empty() {
+        unpack::unpack(path, kind, parent, rules, limits)?;
+    } else {
+        unpack::unpack_checked(path, sum, kind, parent, rules, limits)?;
+    }
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 use chrono::Local;
 
 use super::{Host, Plan, Progress, ProviderError, ResourceError};
+use crate::model::TypeName;
 use crate::model::resource::{Archive, Resource};
 use crate::model::state::{ArchiveMetadata, Detail, State};
 use crate::model::text::url_scheme;
@@ -85,9 +86,10 @@ pub(super) fn inspect(
         metadata.size = seen.size;
         metadata.checksum = digest.map(|digest| digest.to_string()).unwrap_or_default();
     }
-    let ensure = match metadata.archive_exists {
-        true => "present",
-        false => "absent",
+    let ensure = if metadata.archive_exists {
+        "present"
+    } else {
+        "absent"
     };
     let detail = Detail::Archive { metadata };
     Ok(State::new(host.clock.now(), name, ensure, detail))
@@ -148,16 +150,21 @@ fn is_owned(archive: &Archive, seen: &ArchiveMetadata, host: Host<'_>) -> bool {
         && host.accounts.same_group(&archive.group, &seen.group)
 }
 
+fn seen(state: &State) -> Result<&ArchiveMetadata, ResourceError> {
+    match &state.detail {
+        Detail::Archive { metadata } => Ok(metadata),
+        _ => Err(ResourceError::other_state(TypeName::Archive, state)),
+    }
+}
+
 /// Decides what to do about an archive.
 pub(super) fn plan(
     resource: &Resource,
     archive: &Archive,
     state: &State,
     host: Host<'_>,
-) -> Result<Plan, ResourceError> {
-    let Detail::Archive { metadata: seen } = &state.detail else {
-        return Ok(Plan::stable());
-    };
+) -> Result<Plan<Action>, ResourceError> {
+    let seen = seen(state)?;
     let is_wanted = resource.common.ensure != "absent";
     if is_wanted && seen.archive_exists && seen.checksum.is_empty() {
         // Only regular files have a checksum.
@@ -167,9 +174,10 @@ pub(super) fn plan(
     let Some(reason) = difference(resource, archive, seen, host) else {
         return Ok(Plan::stable());
     };
-    let actions = match is_wanted {
-        true => steps(archive, seen, host),
-        false => vec![Action::Remove],
+    let actions = if is_wanted {
+        steps(archive, seen, host)
+    } else {
+        vec![Action::Remove]
     };
     if actions.is_empty() {
         // Something is to be created, and nothing is to be unpacked.
@@ -181,7 +189,7 @@ pub(super) fn plan(
     let messages: Vec<&str> = actions.iter().map(|action| action.message()).collect();
     Ok(Plan {
         message: messages.join(". "),
-        actions: actions.into_iter().map(super::Action::Archive).collect(),
+        actions,
         refreshed: false,
         satisfied: false,
         settles: true,
@@ -248,11 +256,7 @@ pub(super) fn verify(
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
     let state = inspect(resource, archive, host)?;
-    let reason = match &state.detail {
-        Detail::Archive { metadata } => difference(resource, archive, metadata, host),
-        _ => None,
-    };
-    match reason {
+    match difference(resource, archive, seen(&state)?, host) {
         None => Ok(state),
         Some(reason) => Err(ResourceError::NotReached {
             ensure: resource.common.ensure.clone(),

@@ -213,18 +213,15 @@ impl PackageProvider for Apt<'_> {
     /// Leaves out what is held, and what could only be upgraded by removing something.
     fn updates(&self) -> Result<Vec<Instance>, PackageError> {
         let output = self.apt_get(&["-s", "--with-new-pkgs", "upgrade"])?;
-        match output.is_success() {
-            true => Ok(output
-                .stdout_text()
-                .lines()
-                .filter_map(read_upgrade)
-                .collect()),
-            false => Err(PackageError::Query {
+        if !output.is_success() {
+            return Err(PackageError::Query {
                 program: "apt-get",
                 code: output.code,
                 complaint: Complaint::of_apt(&output),
-            }),
+            });
         }
+        let text = output.stdout_text();
+        Ok(text.lines().filter_map(read_upgrade).collect())
     }
 
     fn update_index(&self, max_age: Option<Duration>) -> Result<(), PackageError> {
@@ -239,14 +236,14 @@ impl PackageProvider for Apt<'_> {
         // Without the mode, a repository that can't be reached is only a warning.
         let words = ["update", "-q", "-o", "APT::Update::Error-Mode=any"];
         let output = self.apt_get(&words)?;
-        match output.is_success() {
-            true => Ok(()),
-            false => Err(PackageError::Index {
+        if !output.is_success() {
+            return Err(PackageError::Index {
                 program: "apt-get",
                 code: output.code,
                 complaint: Complaint::of_apt(&output),
-            }),
+            });
         }
+        Ok(())
     }
 
     fn install(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
@@ -273,31 +270,34 @@ impl PackageProvider for Apt<'_> {
         let what: Vec<String> = targets.iter().map(what).collect::<Result<_, _>>()?;
         words.extend(what.iter().map(String::as_str));
         let output = self.apt_get(&words)?;
-        match output.is_success() {
-            true => Ok(Vec::new()),
-            false => Err(PackageError::AptInstall {
+        if !output.is_success() {
+            return Err(PackageError::AptInstall {
                 package: names_of(targets),
                 code: output.code,
                 complaint: Complaint::of_apt(&output),
-            }),
+            });
         }
+        Ok(Vec::new())
     }
 
     fn uninstall(&self, targets: &[Target<'_>]) -> Result<Vec<String>, PackageError> {
-        let failed = |complaint| PackageError::AptUninstall {
-            package: names_of(targets),
-            complaint,
-        };
         let what: Vec<String> = targets.iter().map(spell).collect();
         let mut words = vec!["-q", "-y", "remove"];
         words.extend(what.iter().map(String::as_str));
-        let output = self
-            .apt_get(&words)
-            .map_err(|err| failed(Complaint::new(vec![err.to_string()])))?;
-        match output.is_success() {
-            true => Ok(Vec::new()),
-            false => Err(failed(Complaint::of_apt(&output))),
+        let output = self.apt_get(&words).map_err(|cause| {
+            let package = names_of(targets);
+            PackageError::AptNotStarted {
+                package,
+                cause: cause.into(),
+            }
+        })?;
+        if !output.is_success() {
+            return Err(PackageError::AptUninstall {
+                package: names_of(targets),
+                complaint: Complaint::of_apt(&output),
+            });
         }
+        Ok(Vec::new())
     }
 }
 

@@ -33,6 +33,7 @@ pub struct Wish {
 pub struct BatchError {
     /// Which of the wishes it is about, if it is about one.
     pub about: Option<usize>,
+    #[source]
     pub error: PackageError,
 }
 

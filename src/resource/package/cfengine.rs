@@ -260,9 +260,10 @@ impl PackageProvider for Module<'_> {
             let version = target.version.text();
             let name = target.file.unwrap_or(target.package);
             let (is_file, found) = self.package_data(name, version)?;
-            let (command, key, name) = match is_file {
-                true => ("file-install", "File", name),
-                false => ("repo-install", "Name", found.name.as_str()),
+            let (command, key, name) = if is_file {
+                ("file-install", "File", name)
+            } else {
+                ("repo-install", "Name", found.name.as_str())
             };
             let named = Named {
                 key,

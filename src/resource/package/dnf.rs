@@ -60,10 +60,10 @@ impl Dnf<'_> {
         words.extend(options.iter().map(String::as_str));
         words.extend(after);
         let output = self.run("dnf", &words)?;
-        match output.is_success() {
-            true => Ok(output),
-            false => Err(failed(output.code, Complaint::of_dnf(&output))),
+        if output.is_success() {
+            return Ok(output);
         }
+        Err(failed(output.code, Complaint::of_dnf(&output)))
     }
 
     /// Returns the options as dnf knows them; CFEngine's own modules also take repositories
@@ -136,22 +136,22 @@ impl PackageProvider for Dnf<'_> {
                 complaint: Complaint::of(&output),
             });
         }
-        match output.is_success() {
-            true => self.read(&output, package),
-            false => Ok(Vec::new()),
+        if output.is_success() {
+            return self.read(&output, package);
         }
+        Ok(Vec::new())
     }
 
     fn list(&self) -> Result<Vec<Instance>, PackageError> {
         let output = self.run("rpm", &["-qa", "--queryformat", FORMAT])?;
-        match output.is_success() && !is_broken(&output) {
-            true => self.read(&output, ""),
-            false => Err(PackageError::Query {
-                program: "rpm",
-                code: output.code,
-                complaint: Complaint::of(&output),
-            }),
+        if output.is_success() && !is_broken(&output) {
+            return self.read(&output, "");
         }
+        Err(PackageError::Query {
+            program: "rpm",
+            code: output.code,
+            complaint: Complaint::of(&output),
+        })
     }
 
     /// rpm knows a package as name, name-version and name-version-release, each also with .arch.

@@ -51,6 +51,12 @@ pub enum PackageError {
         package: String,
         complaint: Complaint,
     },
+    #[error("failed to uninstall {package}: {cause}")]
+    AptNotStarted {
+        package: String,
+        #[source]
+        cause: Box<PackageError>,
+    },
     #[error("could not find Candidate: line in apt-cache policy output for {package}{complaint}")]
     NoCandidateLine {
         package: String,

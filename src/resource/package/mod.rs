@@ -30,9 +30,9 @@ pub use select::Provider;
 pub use shared::Shared;
 
 use super::{Done, Host, Plan, ResourceError};
-use crate::model::Value;
 use crate::model::resource::{Package, Resource, UpdateIndex};
 use crate::model::state::{Detail, PackageMetadata, State};
+use crate::model::{TypeName, Value};
 use crate::system::FileLock;
 use versions::VersionError;
 
@@ -207,9 +207,10 @@ fn observe(
     find: impl Fn(&str) -> Result<Vec<Instance>, PackageError>,
 ) -> Result<State, PackageError> {
     let name = resource.common.name.as_str();
-    let file = match name.starts_with('/') {
-        true => Some(open.open_file(name)?),
-        false => None,
+    let file = if name.starts_with('/') {
+        Some(open.open_file(name)?)
+    } else {
+        None
     };
     let package = file.as_ref().map_or(name, |file| &file.name);
     let found = find(package)?;
@@ -283,6 +284,13 @@ fn choose(
     Ok(newest)
 }
 
+fn seen(state: &State) -> Result<&PackageMetadata, ResourceError> {
+    match &state.detail {
+        Detail::Package { metadata } => Ok(metadata),
+        _ => Err(ResourceError::other_state(TypeName::Package, state)),
+    }
+}
+
 /// Decides what to do about a package.
 ///
 /// | wanted | absent | installed |
@@ -299,10 +307,8 @@ pub(super) fn plan(
     provider: &Provider,
     state: &State,
     host: Host<'_>,
-) -> Result<Plan, ResourceError> {
-    let Detail::Package { metadata } = &state.detail else {
-        return Ok(Plan::stable());
-    };
+) -> Result<Plan<Action>, ResourceError> {
+    let metadata = seen(state)?;
     let open = provider.open(package, host);
     let is_absent = state.common.ensure == ABSENT;
     let file_version = extended(metadata, FILE_VERSION).filter(|version| !version.is_empty());
@@ -361,10 +367,12 @@ pub(super) fn plan(
         },
     };
     Ok(Plan {
-        actions: vec![super::Action::Package(action)],
+        actions: vec![action],
         message,
+        refreshed: false,
+        satisfied: false,
+        settles: false,
         tentative: true,
-        ..Plan::default()
     })
 }
 
@@ -381,9 +389,7 @@ pub(super) fn change(
     action: &Action,
     host: Host<'_>,
 ) -> Result<Done, ResourceError> {
-    let Detail::Package { metadata } = &state.detail else {
-        return Ok(Done::default());
-    };
+    let metadata = seen(state)?;
     let purpose = resource.label();
     let patience = package.lock_timeout()?;
     let _alone = FileLock::acquire(host.packages.lock_file(), &purpose, patience, host.clock)
@@ -440,7 +446,8 @@ pub(super) fn verify(
 ) -> Result<State, ResourceError> {
     let open = provider.open(package, host);
     let state = observe(resource, provider, &*open, host, |name| open.find(name))?;
-    match difference(resource, &state, &*open).map_err(PackageError::from)? {
+    let difference = difference(resource, seen(&state)?, &*open).map_err(PackageError::from)?;
+    match difference {
         None => Ok(state),
         Some(reason) => Err(ResourceError::NotReached {
             ensure: resource.common.ensure.clone(),
@@ -455,14 +462,11 @@ pub(super) fn verify(
 
 fn difference(
     resource: &Resource,
-    state: &State,
+    metadata: &PackageMetadata,
     open: &dyn PackageProvider,
 ) -> Result<Option<String>, VersionError> {
-    let Detail::Package { metadata } = &state.detail else {
-        return Ok(None);
-    };
     let found = &metadata.version;
-    let is_absent = state.common.ensure == ABSENT;
+    let is_absent = found == ABSENT;
     Ok(match (Ensure::of(resource), is_absent) {
         (Ensure::Absent, true) | (Ensure::Present | Ensure::Latest, false) => None,
         (Ensure::Present, true) => Some("package is absent, expected present".into()),

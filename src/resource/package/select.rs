@@ -50,9 +50,12 @@ impl Provider {
     }
 
     pub(in crate::resource) fn select(wanted: &str, host: Host<'_>) -> Result<Self, ProviderError> {
-        let own = |provider: Self| match provider.is_usable(host.runner) {
-            true => Ok(provider),
-            false => Err(ProviderError::NotManageable),
+        let own = |provider: Self| {
+            if provider.is_usable(host.runner) {
+                Ok(provider)
+            } else {
+                Err(ProviderError::NotManageable)
+            }
         };
         match wanted {
             "" => best(host),

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::super::{Host, Plan, Provider as AnyProvider, ResourceError};
+use super::super::{
+    Host, Managed, Planned, ProviderError, ResourceError, Selected, select_provider,
+};
 use super::*;
 use crate::model::resource::Properties;
 use crate::model::resource::decode;
 use crate::model::{TypeName, document};
-use crate::resource;
 use crate::resource::scaffold::Sources;
 use crate::resource::service::Memory;
 use crate::system::{Accounts, FixedClock, Output, ScriptedRunner};
@@ -130,6 +131,12 @@ impl Stage {
         }
     }
 
+    pub(crate) fn install_apt(&self) {
+        for program in ["apt-get", "apt-cache", "apt-mark", "dpkg-query"] {
+            self.runner.install(program);
+        }
+    }
+
     pub(crate) fn host(&self) -> Host<'_> {
         Host {
             runner: &self.runner,
@@ -205,19 +212,20 @@ fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
     let text = |err: ResourceError| err.to_string();
     let mut resource = resource_of(&case.resource);
     resource.complete().map_err(|err| err.to_string())?;
-    let provider = resource::select_provider(&resource, host).map_err(|err| err.to_string())?;
-    let mut state = resource::inspect(&resource, &provider, host).map_err(text)?;
-    let plan = resource::plan(&resource, &provider, &state, false, host).map_err(text)?;
+    let managed = managed(&resource, host).map_err(|err| err.to_string())?;
+    let before = managed.inspect(host).map_err(text)?;
+    let planned = managed.plan(&before, false, host).map_err(text)?;
+    let plan = planned.plan();
     let mut found = Expected {
         changed: !plan.is_empty(),
         ..Expected::default()
     };
+    let mut state = before.clone();
     if case.noop {
-        found.noop_message = plan.message;
+        found.noop_message.clone_from(&plan.message);
     } else if !plan.is_empty() {
-        let (after, complaint) =
-            carry_out(&resource, &provider, &state, &plan, host).map_err(text)?;
-        found.changed = after.detail != state.detail;
+        let (after, complaint) = carry_out(&managed, &planned, host).map_err(text)?;
+        found.changed = after.detail != before.detail;
         found.complaint = complaint;
         state = after;
     }
@@ -226,15 +234,20 @@ fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
     Ok(found)
 }
 
+fn managed<'a>(resource: &'a Resource, host: Host<'_>) -> Result<Managed<'a>, ProviderError> {
+    match select_provider(resource, host)? {
+        Selected::Managed(managed) => Ok(managed),
+        Selected::Manifest(_) => panic!("no package"),
+    }
+}
+
 fn carry_out(
-    resource: &Resource,
-    provider: &AnyProvider,
-    state: &State,
-    plan: &Plan,
+    managed: &Managed<'_>,
+    planned: &Planned<'_>,
     host: Host<'_>,
 ) -> Result<(State, Vec<String>), ResourceError> {
-    let mut done = resource::change(resource, provider, state, plan, host, &|_| {})?;
-    let after = resource::verify(resource, provider, &mut done, host)?;
+    let mut done = planned.change(host, &|_| {})?;
+    let after = managed.verify(&mut done, host)?;
     Ok((after, done.complaint))
 }
 
@@ -371,10 +384,11 @@ fn one_of_us_waits_for_the_other_and_says_for_whom() {
         &stage.clock,
     );
     let resource = package("a");
-    let provider = AnyProvider::Package(Provider::Apt);
-    let state = resource::inspect(&resource, &provider, stage.host()).unwrap();
-    let plan = resource::plan(&resource, &provider, &state, false, stage.host()).unwrap();
-    let error = carry_out(&resource, &provider, &state, &plan, stage.host()).unwrap_err();
+    stage.install_apt();
+    let managed = managed(&resource, stage.host()).unwrap();
+    let state = managed.inspect(stage.host()).unwrap();
+    let planned = managed.plan(&state, false, stage.host()).unwrap();
+    let error = carry_out(&managed, &planned, stage.host()).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("(package#b) after 600s"), "{text}");
     assert_eq!(
@@ -395,8 +409,9 @@ fn a_list_that_is_cut_short_is_an_error() {
     stage.runner.expect(&LIST, Ok(output));
     stage.shared.expect_many();
     let resource = package("a");
-    let provider = AnyProvider::Package(Provider::Apt);
-    let error = resource::inspect(&resource, &provider, stage.host()).unwrap_err();
+    stage.install_apt();
+    let managed = managed(&resource, stage.host()).unwrap();
+    let error = managed.inspect(stage.host()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "dpkg-query printed more than 67108864 bytes"

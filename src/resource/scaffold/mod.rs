@@ -24,16 +24,16 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 pub use compare::{Item, Survey, Verdict, survey};
-pub use error::ScaffoldError;
+pub use error::{PostError, ScaffoldError};
 pub use place::write;
 pub use post::Posts;
 pub use render::{Job, Rendered, RenderedFile, Variables, render};
 pub use source::Sources;
 
 use super::{Done, Host, Plan, ResourceError};
-use crate::model::Value;
 use crate::model::resource::{Engine, Resource, Scaffold};
 use crate::model::state::{Detail, ScaffoldMetadata, State};
+use crate::model::{TypeName, Value};
 use crate::system::files;
 use crate::template::engines;
 
@@ -151,9 +151,10 @@ pub(super) fn inspect(
         };
     }
     let is_gone = metadata.changed.is_empty() && metadata.stable.is_empty();
-    let ensure = match is_absent_wanted(resource) && is_gone {
-        true => "absent",
-        false => "present",
+    let ensure = if is_absent_wanted(resource) && is_gone {
+        "absent"
+    } else {
+        "present"
     };
     let detail = Detail::Scaffold { metadata };
     Ok(State::new(host.clock.now(), name, ensure, detail))
@@ -173,22 +174,19 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(scaffold: &Scaffold, state: &State) -> Self {
+    fn of(scaffold: &Scaffold, state: &State) -> Result<Self, ResourceError> {
         let Detail::Scaffold { metadata } = &state.detail else {
-            return Self {
-                changed: 0,
-                stable: 0,
-                purged: 0,
-            };
+            return Err(ResourceError::other_state(TypeName::Scaffold, state));
         };
-        Self {
+        Ok(Self {
             changed: metadata.changed.len(),
             stable: metadata.stable.len(),
-            purged: match scaffold.purge {
-                true => metadata.purged.len(),
-                false => 0,
+            purged: if scaffold.purge {
+                metadata.purged.len()
+            } else {
+                0
             },
-        }
+        })
     }
 }
 
@@ -204,12 +202,12 @@ pub(super) fn plan(
     resource: &Resource,
     scaffold: &Scaffold,
     state: &State,
-) -> Result<Plan, ResourceError> {
+) -> Result<Plan<Action>, ResourceError> {
     let Counts {
         changed,
         stable,
         purged,
-    } = Counts::of(scaffold, state);
+    } = Counts::of(scaffold, state)?;
     let (action, message) = if is_absent_wanted(resource) {
         if changed + stable == 0 {
             return Ok(Plan::stable());
@@ -232,7 +230,7 @@ pub(super) fn plan(
         (Action::Render { purge }, message)
     };
     Ok(Plan {
-        actions: vec![super::Action::Scaffold(action)],
+        actions: vec![action],
         message,
         refreshed: false,
         satisfied: false,
@@ -294,7 +292,7 @@ pub(super) fn verify(
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
     let state = inspect(resource, scaffold, host)?;
-    let counts = Counts::of(scaffold, &state);
+    let counts = Counts::of(scaffold, &state)?;
     let Counts {
         changed, stable, ..
     } = counts;
@@ -309,32 +307,26 @@ pub(super) fn verify(
     Ok(state)
 }
 
-/// Returns what a plan would change, as unified diffs of the files and a line for each that goes.
+/// Writes what an action would change, as unified diffs of the files and a line for each that goes.
 pub(super) fn diff(
+    out: &mut String,
     resource: &Resource,
     scaffold: &Scaffold,
-    plan: &Plan,
+    action: Action,
     host: Host<'_>,
-) -> Result<Option<String>, ResourceError> {
-    if plan.is_empty() {
-        return Ok(None);
-    }
+) -> Result<(), ResourceError> {
     let target = Path::new(&resource.common.name);
     let look = Look::take(resource, scaffold, host)?;
-    let mut out = String::new();
-    for action in &plan.actions {
-        match action {
-            super::Action::Scaffold(Action::Render { purge }) => {
-                for item in look.changed() {
-                    diff_file(&mut out, &look, target, item, resource.common.sensitive)?;
-                }
-                removed(&mut out, target, look.foreign().filter(|_| *purge));
+    match action {
+        Action::Render { purge } => {
+            for item in look.changed() {
+                diff_file(out, &look, target, item, resource.common.sensitive)?;
             }
-            super::Action::Scaffold(Action::Remove) => removed(&mut out, target, look.remaining()),
-            _ => {}
+            removed(out, target, look.foreign().filter(|_| purge));
         }
+        Action::Remove => removed(out, target, look.remaining()),
     }
-    Ok((!out.is_empty()).then_some(out))
+    Ok(())
 }
 
 fn removed<'a>(out: &mut String, target: &Path, items: impl Iterator<Item = &'a Item>) {

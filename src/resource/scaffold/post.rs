@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::ScaffoldError;
 use super::render::RenderedFile;
+use super::{PostError, ScaffoldError};
 use crate::model::secret::REDACTED;
 use crate::model::text::split_words;
 use crate::resource::Host;
@@ -133,7 +133,7 @@ impl FilePosts<'_> {
         }
         let failed = |cause: FileError| ScaffoldError::Post {
             file: shown.to_string(),
-            reason: cause.to_string(),
+            cause: cause.into(),
             output: String::new(),
         };
         // A command that removed the file has nothing to be known again.
@@ -191,17 +191,17 @@ impl Post {
             timeout: Some(TIMEOUT),
             ..Command::new(&self.program, args)
         };
-        let (reason, output) = match host.runner.run(&command) {
+        let (cause, output) = match host.runner.run(&command) {
             Ok(output) if output.is_success() => return Ok(()),
             Ok(output) => {
                 let text = format!("{}{}", output.stdout_text(), output.stderr_text());
-                (format!("exit status {}", output.code), text)
+                (PostError::Exit(output.code), text)
             }
-            Err(err) => (err.to_string(), String::new()),
+            Err(err) => (err.into(), String::new()),
         };
         Err(ScaffoldError::Post {
             file: file.into(),
-            reason,
+            cause,
             output: if sensitive && !output.is_empty() {
                 REDACTED.into()
             } else {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::ScaffoldError;
+use super::error::FunctionError;
 use super::tree::{Tree, WalkError, walk};
 use crate::model::Value;
 use crate::model::resource::Engine;
@@ -211,53 +212,60 @@ impl Renderer {
     fn functions(self: &Arc<Self>) -> Functions {
         let mut functions = self.job.functions.clone();
         let renderer = Arc::clone(self);
-        functions.insert("render", Arc::new(move |args| renderer.partial(args)));
+        let partial = move |args: &[Value]| renderer.partial(args).map_err(|err| err.to_string());
+        functions.insert("render", Arc::new(partial));
         let renderer = Arc::clone(self);
-        functions.insert("write", Arc::new(move |args| renderer.write(args)));
+        let write = move |args: &[Value]| renderer.write(args).map_err(|err| err.to_string());
+        functions.insert("write", Arc::new(write));
         functions
     }
 
     /// The function `render`: another file of the source, seen with a context of its own.
-    fn partial(self: &Arc<Self>, args: &[Value]) -> Result<Value, String> {
+    fn partial(self: &Arc<Self>, args: &[Value]) -> Result<Value, FunctionError> {
         let (name, context) = match args {
             [Value::Str(name)] => (name, None),
             [Value::Str(name), context] => (name, Some(context)),
-            _ => return Err("requires a file name and a context".into()),
+            _ => return Err(FunctionError::RenderArguments),
         };
         let source = self.job.source.display();
-        let path =
-            below(name).ok_or_else(|| format!("{name} is not in source directory {source}"))?;
+        let path = below(name).ok_or_else(|| FunctionError::OutsideSource {
+            name: name.to_string(),
+            source_dir: self.job.source.clone(),
+        })?;
+        let directory = |path: String| FunctionError::Directory {
+            action: "read",
+            path,
+        };
         match self.tree.get(Path::new(&path)).map(|seen| seen.kind) {
             Some(FileKind::Regular) => {}
-            Some(FileKind::Directory) => {
-                return Err(format!("read {source}/{path}: is a directory"));
+            Some(FileKind::Directory) => return Err(directory(format!("{source}/{path}"))),
+            Some(FileKind::Symlink | FileKind::Special) => {
+                return Err(FunctionError::InvalidFile(path));
             }
-            Some(_) => return Err(format!("invalid file in source: {path}")),
-            None if path == "." => return Err(format!("read {source}: is a directory")),
-            None => return Err(format!("open {source}/{path}: no such file or directory")),
+            None if path == "." => return Err(directory(source.to_string())),
+            None => return Err(FunctionError::NotFound(format!("{source}/{path}"))),
         }
-        let text = self.read(&path).map_err(|err| err.to_string())?;
+        let text = self.read(&path)?;
         let content = if self.is_template(&text) {
             self.enter()?;
             let content = self.evaluate_partial(&path, &text, context);
             self.progress().depth -= 1;
-            content.map_err(|err| err.to_string())?
+            content?
         } else {
             text
         };
-        self.spend(content.len()).map_err(|err| err.to_string())?;
-        let content =
-            String::from_utf8(content).map_err(|_| format!("{path} is not UTF-8 text"))?;
+        self.spend(content.len())?;
+        let content = String::from_utf8(content).map_err(|_| FunctionError::NotText(path))?;
         Ok(content.into())
     }
 
-    fn enter(&self) -> Result<(), String> {
+    fn enter(&self) -> Result<(), FunctionError> {
         let mut progress = self.progress();
         if progress.depth >= MAX_DEPTH {
-            return Err(format!("partials nest deeper than {MAX_DEPTH} levels"));
+            return Err(FunctionError::TooDeep(MAX_DEPTH));
         }
         if progress.partials >= MAX_PARTIALS {
-            return Err(format!("more than {MAX_PARTIALS} partials are rendered"));
+            return Err(FunctionError::TooMany(MAX_PARTIALS));
         }
         progress.depth += 1;
         progress.partials += 1;
@@ -286,27 +294,34 @@ impl Renderer {
     }
 
     /// The function `write`: one more file, made by the template.
-    fn write(&self, args: &[Value]) -> Result<Value, String> {
+    fn write(&self, args: &[Value]) -> Result<Value, FunctionError> {
         let [Value::Str(name), Value::Str(text)] = args else {
-            return Err("requires a file name and a text".into());
+            return Err(FunctionError::WriteArguments);
         };
         let target = self.job.target.to_string_lossy();
         let shown = clean_path(&format!("{target}/{name}"));
-        let path =
-            below(name).ok_or_else(|| format!("{shown} is not in target directory {target}"))?;
+        let Some(path) = below(name) else {
+            return Err(FunctionError::OutsideTarget {
+                path: shown,
+                target: self.job.target.clone(),
+            });
+        };
         if path == "." || self.has_directory(&path) {
-            return Err(format!("open {shown}: is a directory"));
+            return Err(FunctionError::Directory {
+                action: "open",
+                path: shown,
+            });
         }
         if let Some((parent, _)) = path.rsplit_once('/')
             && !self.has_directory(parent)
         {
-            return Err(format!("open {shown}: no such file or directory"));
+            return Err(FunctionError::NotFound(shown));
         }
         let file = RenderedFile {
             content: text.as_bytes().into(),
             mode: WRITTEN_MODE,
         };
-        self.keep(&path, file).map_err(|err| err.to_string())?;
+        self.keep(&path, file)?;
         Ok("".into())
     }
 

@@ -13,6 +13,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::{Host, Plan, ProviderError, ResourceError};
+use crate::model::TypeName;
 use crate::model::resource::{Resource, Service};
 use crate::model::state::{Detail, ServiceMetadata, State};
 use crate::system::{LockError, RunError};
@@ -237,9 +238,9 @@ pub(super) fn plan(
     state: &State,
     refresh: bool,
     host: Host<'_>,
-) -> Result<Plan, ServiceError> {
+) -> Result<Plan<Action>, ResourceError> {
     let Detail::Service { metadata: seen } = &state.detail else {
-        return Ok(Plan::stable());
+        return Err(ResourceError::other_state(TypeName::Service, state));
     };
     let now = match (wants_running(resource), seen.running) {
         (true, true) if refresh => {
@@ -252,7 +253,7 @@ pub(super) fn plan(
         }
         (true, false) => Some(Action::Start),
         (false, true) => Some(Action::Stop),
-        _ => None,
+        (true, true) | (false, false) => None,
     };
     let boot = match (service.enable, seen.enabled) {
         (Some(true), false) => Some(Action::Enable),
@@ -265,11 +266,7 @@ pub(super) fn plan(
         (now, boot) => now.or(boot).map(Action::noop).unwrap_or_default().into(),
     };
     Ok(Plan {
-        actions: now
-            .into_iter()
-            .chain(boot)
-            .map(super::Action::Service)
-            .collect(),
+        actions: now.into_iter().chain(boot).collect(),
         message,
         refreshed: matches!(now, Some(Action::Restart | Action::Reload)),
         satisfied: now.is_none() && boot.is_none(),

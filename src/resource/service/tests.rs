@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::*;
 use crate::model::resource::{Common, Properties};
-use crate::resource as room;
 use crate::resource::package::Shared;
 use crate::resource::scaffold::Sources;
+use crate::resource::{Selected, select_provider};
 use crate::system::{Accounts, FixedClock, Output, ScriptedRunner};
 use crate::template::Env;
 
@@ -185,9 +185,6 @@ fn now_and_boot_are_decided_by_their_own_tables() {
             assert!(!plan.settles, "{row}");
 
             for action in plan.actions {
-                let room::Action::Service(action) = action else {
-                    panic!("{row}: {action:?}");
-                };
                 change(&resource, &provider, action, test.host()).unwrap();
             }
             let state = verify(&resource, &service, &provider, test.host()).unwrap();
@@ -215,7 +212,7 @@ fn a_refresh_reloads_only_where_asked_for_and_possible() {
         let resource = resource("running", service.clone());
         let state = inspect(&resource, &provider, test.host()).unwrap();
         let plan = plan(&resource, &service, &provider, &state, true, test.host()).unwrap();
-        assert_eq!(plan.actions, [room::Action::Service(action)]);
+        assert_eq!(plan.actions, [action]);
         assert!(plan.refreshed);
     }
 }
@@ -409,16 +406,17 @@ impl Step {
         };
         resource.complete()?;
         let host = test.host();
-        let provider = room::select_provider(&resource, host).unwrap();
-        let state = room::inspect(&resource, &provider, host)?;
-        let plan = room::plan(&resource, &provider, &state, self.refresh, host)?;
-        if self.noop || plan.is_empty() {
-            return Ok((plan.message, state));
+        let Selected::Managed(managed) = select_provider(&resource, host).unwrap() else {
+            panic!("{resource:?} is no service");
+        };
+        let before = managed.inspect(host)?;
+        let planned = managed.plan(&before, self.refresh, host)?;
+        let message = planned.plan().message.clone();
+        if self.noop || planned.plan().is_empty() {
+            return Ok((message, before.clone()));
         }
-        let quiet = |_: room::Progress<'_>| {};
-        let mut done = room::change(&resource, &provider, &state, &plan, host, &quiet)?;
-        let state = room::verify(&resource, &provider, &mut done, host)?;
-        Ok((plan.message, state))
+        let mut done = planned.change(host, &|_| {})?;
+        Ok((message, managed.verify(&mut done, host)?))
     }
 
     fn check(&self, case: &str, test: &TestHost) {

@@ -6,6 +6,7 @@
 //! distinct elements. What can't be compared is an error, and an error is never a match, not even
 //! inside `not`.
 
+mod error;
 mod pairing;
 mod pattern;
 mod semver;
@@ -16,6 +17,7 @@ use std::borrow::Cow;
 
 use regex::Regex;
 
+pub(super) use self::error::MatchError;
 use self::pattern::Patterns;
 use self::semver::Range;
 use crate::model::value::{Map, Value};
@@ -23,9 +25,6 @@ use crate::template::path;
 
 /// How deep matchers may hold matchers.
 const MAX_DEPTH: usize = 32;
-
-/// What goss answers where something must be given.
-pub(super) const MISSING: &str = "Syntax Error: Missing required attribute";
 
 /// How much of a value is shown.
 const SHOWN: usize = 300;
@@ -77,12 +76,12 @@ enum Order {
 
 impl Matcher {
     /// Reads a matcher, or says in goss's words why it is none.
-    pub fn parse(wanted: &Value) -> Result<Self, String> {
+    pub fn parse(wanted: &Value) -> Result<Self, MatchError> {
         parse(wanted, 0)
     }
 
     /// Reads a list of line patterns.
-    pub fn patterns(wanted: &Value) -> Result<Self, String> {
+    pub fn patterns(wanted: &Value) -> Result<Self, MatchError> {
         Ok(Self {
             test: Test::Patterns(Patterns::parse(wanted)?),
             wanted: wanted.clone(),
@@ -118,7 +117,7 @@ impl Matcher {
     }
 
     /// Tells whether a value is what was wanted, or why the two can't be compared.
-    pub fn check(&self, actual: &Value) -> Result<bool, String> {
+    pub fn check(&self, actual: &Value) -> Result<bool, MatchError> {
         Ok(match &self.test {
             Test::Text(text) => *printed(actual) == **text,
             Test::Equal(value) => equal(actual, value),
@@ -130,7 +129,9 @@ impl Matcher {
             Test::Length(length) => size(actual)? == *length,
             Test::Patterns(patterns) => patterns.check(&printed(actual))?,
             Test::Key(matcher) => {
-                let map = actual.as_map().ok_or_else(|| expected("a map", actual))?;
+                let map = actual
+                    .as_map()
+                    .ok_or_else(|| MatchError::expected("a map", actual))?;
                 let mut keys = map.keys().map(|key| Value::Str(key.clone()));
                 any(matcher, &mut keys)?
             }
@@ -162,11 +163,13 @@ impl Matcher {
             }
             Test::Semver(range) => range.holds_all(actual)?,
             Test::Json(each) => {
-                let text = actual.as_str().ok_or_else(|| expected("text", actual))?;
-                let json: Value = serde_json::from_str(text).map_err(|_| "Invalid json")?;
+                let text = actual
+                    .as_str()
+                    .ok_or_else(|| MatchError::expected("text", actual))?;
+                let json: Value = serde_json::from_str(text).map_err(MatchError::Json)?;
                 for (path, matcher) in each {
                     let found =
-                        path::find(&json, path).ok_or_else(|| format!("Path not found: {path}"))?;
+                        path::find(&json, path).ok_or_else(|| MatchError::NoPath(path.clone()))?;
                     if !matcher.check(&found)? {
                         return Ok(false);
                     }
@@ -203,11 +206,9 @@ impl Order {
     }
 }
 
-fn parse(wanted: &Value, depth: usize) -> Result<Matcher, String> {
+fn parse(wanted: &Value, depth: usize) -> Result<Matcher, MatchError> {
     if depth > MAX_DEPTH {
-        return Err(format!(
-            "Syntax Error: matchers are nested deeper than {MAX_DEPTH}"
-        ));
+        return Err(MatchError::TooDeep);
     }
     let test = match wanted {
         Value::Str(text) => Test::Text(text.as_ref().into()),
@@ -219,7 +220,7 @@ fn parse(wanted: &Value, depth: usize) -> Result<Matcher, String> {
             each: all("matcher", wanted, depth)?,
             lines: false,
         },
-        Value::Null => return Err(MISSING.into()),
+        Value::Null => return Err(MatchError::Missing),
         Value::Map(map) => return named(map, depth),
     };
     Ok(Matcher {
@@ -229,23 +230,20 @@ fn parse(wanted: &Value, depth: usize) -> Result<Matcher, String> {
 }
 
 /// Reads a matcher that a map names.
-fn named(map: &Map, depth: usize) -> Result<Matcher, String> {
+fn named(map: &Map, depth: usize) -> Result<Matcher, MatchError> {
     let mut entries = map.iter();
     let (name, wanted) = match (entries.next(), entries.next()) {
         (Some(only), None) => only,
-        (None, _) => return Err(invalid("matcher", "map", &Value::empty_map())),
+        (None, _) => return Err(MatchError::argument("matcher", "map", &Value::empty_map())),
         _ => {
-            let names: Vec<&str> = map.keys().map(AsRef::as_ref).collect();
-            return Err(format!(
-                "Syntax Error: Invalid matcher configuration. At a given nesting level, only one \
-                 matcher is allowed. Found multiple matchers: {names:?}"
-            ));
+            let names = map.keys().map(|name| name.as_ref().to_owned());
+            return Err(MatchError::Several(names.collect()));
         }
     };
     let name = name.as_ref();
     let text = || match wanted {
         Value::Str(text) => Ok(text.as_ref().to_owned()),
-        _ => Err(invalid(name, "string", wanted)),
+        _ => Err(MatchError::argument(name, "string", wanted)),
     };
     let inner = || parse(wanted, depth + 1).map(Box::new);
     let list = || all(name, wanted, depth);
@@ -257,18 +255,23 @@ fn named(map: &Map, depth: usize) -> Result<Matcher, String> {
         "match-regexp" => Test::Regexp(pattern::compile(&text()?)?),
         "have-len" => match wanted {
             Value::Int(length) => Test::Length(
-                usize::try_from(*length).map_err(|_| invalid(name, "numeric", wanted))?,
+                usize::try_from(*length)
+                    .map_err(|_| MatchError::argument(name, "numeric", wanted))?,
             ),
-            _ => return Err(invalid(name, "numeric", wanted)),
+            _ => return Err(MatchError::argument(name, "numeric", wanted)),
         },
         "have-patterns" => match wanted {
             Value::List(_) => Test::Patterns(Patterns::parse(wanted)?),
-            _ => return Err(invalid(name, "array", wanted)),
+            _ => return Err(MatchError::argument(name, "array", wanted)),
         },
         "have-key" => Test::Key(inner()?),
         "contain-element" => match wanted {
             Value::Null | Value::Bool(_) | Value::List(_) => {
-                return Err(invalid(name, "matcher, string or numeric", wanted));
+                return Err(MatchError::argument(
+                    name,
+                    "matcher, string or numeric",
+                    wanted,
+                ));
             }
             _ => Test::Element(inner()?),
         },
@@ -282,23 +285,25 @@ fn named(map: &Map, depth: usize) -> Result<Matcher, String> {
         "or" => Test::Or(list()?),
         "semver-constraint" => {
             let range = Range::parse(&text()?);
-            Test::Semver(range.ok_or_else(|| invalid(name, "semver constraint", wanted))?)
+            Test::Semver(
+                range.ok_or_else(|| MatchError::argument(name, "semver constraint", wanted))?,
+            )
         }
         "gjson" => {
             let paths = wanted
                 .as_map()
-                .ok_or_else(|| invalid(name, "map", wanted))?;
+                .ok_or_else(|| MatchError::argument(name, "map", wanted))?;
             let each = paths
                 .iter()
                 .map(|(path, wanted)| Ok((path.as_ref().to_owned(), parse(wanted, depth + 1)?)));
-            Test::Json(each.collect::<Result<_, String>>()?)
+            Test::Json(each.collect::<Result<_, MatchError>>()?)
         }
         _ => match (Order::named(name), wanted) {
             (Some(order), Value::Int(_) | Value::Uint(_) | Value::Float(_)) => {
                 Test::Number(order, number(wanted)?)
             }
-            (Some(_), _) => return Err(invalid(name, "numeric", wanted)),
-            (None, _) => return Err(format!("Syntax Error: Unknown matcher: {name}")),
+            (Some(_), _) => return Err(MatchError::argument(name, "numeric", wanted)),
+            (None, _) => return Err(MatchError::Unknown(name.to_owned())),
         },
     };
     Ok(Matcher {
@@ -307,31 +312,15 @@ fn named(map: &Map, depth: usize) -> Result<Matcher, String> {
     })
 }
 
-fn all(name: &str, wanted: &Value, depth: usize) -> Result<Vec<Matcher>, String> {
+fn all(name: &str, wanted: &Value, depth: usize) -> Result<Vec<Matcher>, MatchError> {
     let list = wanted
         .as_list()
-        .ok_or_else(|| invalid(name, "array", wanted))?;
+        .ok_or_else(|| MatchError::argument(name, "array", wanted))?;
     list.iter().map(|item| parse(item, depth + 1)).collect()
 }
 
-fn invalid(name: &str, wanted: &str, value: &Value) -> String {
-    format!(
-        "Syntax Error: Invalid '{name}' argument. Expected {wanted} value, but received: {}: {}",
-        value.kind(),
-        short(value)
-    )
-}
-
-fn expected(wanted: &str, actual: &Value) -> String {
-    format!(
-        "Expected {wanted}, got {}: {}",
-        actual.kind(),
-        short(actual)
-    )
-}
-
 /// Tells whether some value matches. An error counts only if none does.
-fn any(matcher: &Matcher, values: &mut dyn Iterator<Item = Value>) -> Result<bool, String> {
+fn any(matcher: &Matcher, values: &mut dyn Iterator<Item = Value>) -> Result<bool, MatchError> {
     let mut last = Ok(false);
     for value in values {
         match matcher.check(&value) {
@@ -355,7 +344,7 @@ fn printed(value: &Value) -> Cow<'_, str> {
     }
 }
 
-fn number(value: &Value) -> Result<f64, String> {
+fn number(value: &Value) -> Result<f64, MatchError> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "goss compares floats too; ids and sizes are exact"
@@ -367,9 +356,9 @@ fn number(value: &Value) -> Result<f64, String> {
         Value::Str(_) | Value::List(_) => {
             let text = printed(value);
             let number = text.trim().parse();
-            number.map_err(|_| expected("a number", value))
+            number.map_err(|_| MatchError::expected("a number", value))
         }
-        _ => Err(expected("a number", value)),
+        _ => Err(MatchError::expected("a number", value)),
     }
 }
 
@@ -388,27 +377,30 @@ fn equal(a: &Value, b: &Value) -> bool {
                     .all(|((a_key, a), (b_key, b))| a_key == b_key && equal(a, b))
         }
         (a, b) if a == b => true,
-        (a, b) if is_number(a) && is_number(b) => number(a) == number(b),
+        (a, b) if is_number(a) && is_number(b) => match (number(a), number(b)) {
+            (Ok(a), Ok(b)) => Order::Equal.holds(a, b),
+            _ => false,
+        },
         _ => false,
     }
 }
 
 /// Returns the items of a list, the values of a map or, if asked to, the lines of a text.
-fn elements(value: &Value, lines: bool) -> Result<Cow<'_, [Value]>, String> {
+fn elements(value: &Value, lines: bool) -> Result<Cow<'_, [Value]>, MatchError> {
     match value {
         Value::List(list) => Ok(Cow::Borrowed(list)),
         Value::Map(map) => Ok(map.values().cloned().collect()),
         Value::Str(text) if lines => Ok(text.split('\n').map(Value::from).collect()),
-        other => Err(expected("a list or a map", other)),
+        other => Err(MatchError::expected("a list or a map", other)),
     }
 }
 
-fn size(value: &Value) -> Result<usize, String> {
+fn size(value: &Value) -> Result<usize, MatchError> {
     match value {
         Value::Str(text) => Ok(text.len()),
         Value::List(list) => Ok(list.len()),
         Value::Map(map) => Ok(map.len()),
-        other => Err(expected("text, a list or a map", other)),
+        other => Err(MatchError::expected("text, a list or a map", other)),
     }
 }
 

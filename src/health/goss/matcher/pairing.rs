@@ -4,7 +4,7 @@
 //! second. So elements are taken over from matchers that can do with another one, until every
 //! matcher has one or some matcher has none.
 
-use super::Matcher;
+use super::{MatchError, Matcher};
 use crate::model::Value;
 
 /// How many pairs of matcher and element are looked at.
@@ -12,16 +12,15 @@ const MAX_PAIRS: usize = 1_000_000;
 
 /// Tells whether every matcher finds an element of its own. A pair that can't be compared does
 /// not match.
-pub(super) fn finds_all(matchers: &[Matcher], elements: &[Value]) -> Result<bool, String> {
+pub(super) fn finds_all(matchers: &[Matcher], elements: &[Value]) -> Result<bool, MatchError> {
     if matchers.len() > elements.len() {
         return Ok(false);
     }
     if matchers.len().saturating_mul(elements.len()) > MAX_PAIRS {
-        return Err(format!(
-            "{} matchers and {} elements are too many to compare",
-            matchers.len(),
-            elements.len()
-        ));
+        return Err(MatchError::TooMany {
+            matchers: matchers.len(),
+            elements: elements.len(),
+        });
     }
     let fitting: Vec<Vec<usize>> = matchers
         .iter()

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use regex::{Captures, Regex};
 
+use super::MatchError;
 use crate::model::Value;
 
 /// The longest line that is searched.
@@ -28,26 +29,24 @@ enum LineTest {
 }
 
 impl Patterns {
-    pub fn parse(wanted: &Value) -> Result<Self, String> {
+    pub fn parse(wanted: &Value) -> Result<Self, MatchError> {
         let list = wanted.as_list().unwrap_or_default();
         let patterns = list.iter().map(|item| match item {
             Value::Str(text) => Pattern::parse(text),
-            other => Err(format!(
-                "HavePatterns matcher expects patterns to be a string. got: {other}"
-            )),
+            other => Err(MatchError::Pattern(other.clone())),
         });
         Ok(Self(patterns.collect::<Result<_, _>>()?))
     }
 
     /// Tells whether every pattern comes out as it says.
-    pub fn check(&self, text: &str) -> Result<bool, String> {
+    pub fn check(&self, text: &str) -> Result<bool, MatchError> {
         let mut open: Vec<&Pattern> = self.0.iter().collect();
         // A line break at the end starts no line.
         let text = text.strip_suffix('\n').unwrap_or(text);
         let lines = text.split('\n').filter(|_| !text.is_empty());
         for line in lines {
             if line.len() > MAX_LINE {
-                return Err(format!("a line is longer than {MAX_LINE} bytes"));
+                return Err(MatchError::LongLine(MAX_LINE));
             }
             let line = line.strip_suffix('\r').unwrap_or(line);
             if open.iter().any(|found| found.inverse && found.test(line)) {
@@ -66,7 +65,7 @@ impl Patterns {
 }
 
 impl Pattern {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, MatchError> {
         let (inverse, rest) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),
             None => (false, text),
@@ -95,14 +94,12 @@ impl Pattern {
 
 /// Compiles a regular expression. As in RE2 a `{` that opens no repetition stands for itself, so
 /// that JSON can be matched without escapes.
-pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
+pub(super) fn compile(pattern: &str) -> Result<Regex, MatchError> {
     Regex::new(pattern)
         .or_else(|error| Regex::new(&with_literal_braces(pattern)).map_err(|_| error))
-        .map_err(|error| {
-            let text = error.to_string();
-            let reason = text.lines().last().unwrap_or_default();
-            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-            format!("error parsing regexp: {reason}: `{pattern}`")
+        .map_err(|cause| MatchError::Regexp {
+            pattern: pattern.to_owned(),
+            cause,
         })
 }
 

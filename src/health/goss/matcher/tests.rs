@@ -10,6 +10,7 @@ fn check(wanted: &str, actual: &str) -> Result<bool, String> {
     Matcher::parse(&value(wanted))
         .unwrap()
         .check(&value(actual))
+        .map_err(|error| error.to_string())
 }
 
 fn patterns(wanted: &str, text: &str) -> bool {
@@ -148,7 +149,7 @@ fn what_cannot_be_compared_is_an_error_even_when_negated() {
 
 #[test]
 fn matchers_that_make_no_sense_are_refused_with_goss_s_words() {
-    let error = |wanted: &str| Matcher::parse(&value(wanted)).unwrap_err();
+    let error = |wanted: &str| Matcher::parse(&value(wanted)).unwrap_err().to_string();
     for (wanted, text) in [
         (
             r#"{"gt": 1, "lt": 5}"#,
@@ -230,16 +231,17 @@ fn nesting_without_end_is_refused() {
     let deep = (0..1000).fold(Value::from(1_i64), |inner, _| {
         [("not", inner)].into_iter().collect()
     });
-    assert!(Matcher::parse(&deep).unwrap_err().contains("nested deeper"));
+    let error = Matcher::parse(&deep).unwrap_err();
+    assert!(matches!(error, MatchError::TooDeep), "{error}");
 }
 
 #[test]
 fn too_many_elements_are_refused_instead_of_compared_for_ever() {
     let items = |count: i64| -> Value { (0..count).map(Value::from).collect() };
     let matcher = Matcher::parse(&items(1001)).unwrap();
-    let reason = matcher.check(&items(1001)).unwrap_err();
+    let reason = matcher.check(&items(1001)).unwrap_err().to_string();
     assert!(reason.contains("too many to compare"), "{reason}");
-    assert_eq!(matcher.check(&items(3)), Ok(false));
+    assert!(!matcher.check(&items(3)).unwrap());
 }
 
 #[test]

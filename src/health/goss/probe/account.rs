@@ -5,7 +5,7 @@ use std::ffi::CString;
 use nix::unistd::{Group, User, getgrouplist};
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, World, unanswered};
+use super::{Attribute, Family, First, Look, LookError, World, unanswered};
 use crate::model::Value;
 use crate::system::Accounts;
 
@@ -36,14 +36,14 @@ pub(super) const GROUP: Family = Family {
     look: look_at_group,
 };
 
-fn look_at_user<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look_at_user<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let name = entry.target();
     let user = lookup("user", &name, User::from_name)?;
     Ok(Box::new(move |attribute| {
         let user = match (attribute, &user) {
             ("exists", user) => return Ok(user.is_some().into()),
             (_, Some(user)) => user,
-            (_, None) => return Err(format!("unknown user {name}")),
+            (_, None) => return Err(no_account("user", &name)),
         };
         Ok(match attribute {
             "uid" => i64::from(user.uid.as_raw()).into(),
@@ -57,11 +57,12 @@ fn look_at_user<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, 
 }
 
 /// Returns the names of all groups of a user, the first one included, sorted.
-fn groups(user: &User, accounts: &Accounts) -> Result<Value, String> {
-    let odd = |_| format!("invalid user name {:?}", user.name);
-    let name = CString::new(user.name.as_str()).map_err(odd)?;
-    let ids = getgrouplist(&name, user.gid)
-        .map_err(|errno| format!("could not list the groups of {}: {errno}", user.name))?;
+fn groups(user: &User, accounts: &Accounts) -> Result<Value, LookError> {
+    let name = CString::new(user.name.as_str()).map_err(|_| invalid("user", &user.name))?;
+    let ids = getgrouplist(&name, user.gid).map_err(|cause| LookError::Groups {
+        user: user.name.clone(),
+        cause,
+    })?;
     let mut names: Vec<_> = ids
         .into_iter()
         .map(|gid| accounts.group_name(gid.as_raw()))
@@ -74,24 +75,38 @@ fn groups(user: &User, accounts: &Accounts) -> Result<Value, String> {
         .collect())
 }
 
-fn look_at_group<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look_at_group<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let name = entry.target();
     let group = lookup("group", &name, Group::from_name)?;
     Ok(Box::new(move |attribute| match (attribute, &group) {
         ("exists", group) => Ok(group.is_some().into()),
         ("gid", Some(group)) => Ok(i64::from(group.gid.as_raw()).into()),
-        (_, None) => Err(format!("unknown group {name}")),
+        (_, None) => Err(no_account("group", &name)),
         (other, _) => unanswered(other),
     }))
 }
 
 fn lookup<T>(
-    database: &str,
+    database: &'static str,
     name: &str,
     find: impl Fn(&str) -> nix::Result<Option<T>>,
-) -> Result<Option<T>, String> {
+) -> Result<Option<T>, LookError> {
     if name.contains('\0') {
-        return Err(format!("invalid {database} name {name:?}"));
+        return Err(invalid(database, name));
     }
-    find(name).map_err(|errno| format!("could not lookup {database} {name}: {errno}"))
+    find(name).map_err(|cause| LookError::Account {
+        database,
+        name: name.to_owned(),
+        cause,
+    })
+}
+
+fn invalid(what: &'static str, name: &str) -> LookError {
+    let name = name.to_owned();
+    LookError::Name { what, name }
+}
+
+fn no_account(database: &'static str, name: &str) -> LookError {
+    let name = name.to_owned();
+    LookError::NoAccount { database, name }
 }

@@ -10,7 +10,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, Setting, World, unanswered, within};
+use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered, within};
 
 pub(super) const FAMILY: Family = Family {
     key: "addr",
@@ -22,7 +22,7 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let target = entry.target();
     let dial = Dial::parse(&target, entry.text("local-address").as_deref())?;
     let limit = world.limit(entry, 500);
@@ -47,7 +47,7 @@ struct Dial {
 }
 
 impl Dial {
-    fn parse(target: &str, local: Option<&str>) -> Result<Self, String> {
+    fn parse(target: &str, local: Option<&str>) -> Result<Self, LookError> {
         let (network, address) = target.split_once("://").unwrap_or(("tcp", target));
         let (is_tcp, v6) = match network {
             "tcp" => (true, None),
@@ -56,14 +56,21 @@ impl Dial {
             "udp" => (false, None),
             "udp4" => (false, Some(false)),
             "udp6" => (false, Some(true)),
-            other => return Err(format!("unknown network {other:?} in {target:?}")),
+            other => {
+                return Err(LookError::Network {
+                    network: other.to_owned(),
+                    target: target.to_owned(),
+                });
+            }
         };
         if !address.contains(':') {
-            return Err(format!("missing port in address {target:?}"));
+            return Err(LookError::NoPort(target.to_owned()));
         }
         let local = local.filter(|text| !text.is_empty()).map(|text| {
-            text.parse()
-                .map_err(|_| format!("invalid local-address {text:?}"))
+            text.parse().map_err(|cause| LookError::LocalAddress {
+                text: text.to_owned(),
+                cause,
+            })
         });
         Ok(Self {
             is_tcp,
@@ -81,9 +88,12 @@ impl Dial {
             self.v6.is_none_or(|v6| v6 == is_v6)
                 && self.local.is_none_or(|local| local.is_ipv6() == is_v6)
         };
-        addresses.filter(fits).any(|address| match self.is_tcp {
-            true => self.connect(address, limit).is_ok(),
-            false => self.route(address).is_ok(),
+        addresses.filter(fits).any(|address| {
+            if self.is_tcp {
+                self.connect(address, limit).is_ok()
+            } else {
+                self.route(address).is_ok()
+            }
         })
     }
 
@@ -141,7 +151,7 @@ mod tests {
             ("localhost", None, "missing port in address \"localhost\""),
             ("a:1", Some("eth0"), "invalid local-address \"eth0\""),
         ] {
-            assert_eq!(Dial::parse(target, local).unwrap_err(), text);
+            assert_eq!(Dial::parse(target, local).unwrap_err().to_string(), text);
         }
     }
 }

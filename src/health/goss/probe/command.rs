@@ -6,9 +6,8 @@
 use std::borrow::Cow;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, Setting, World, unanswered};
+use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered};
 use crate::model::Value;
-use crate::model::text::go_duration;
 use crate::system::{Command, RunError};
 
 /// How much of each stream is searched.
@@ -28,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let limit = world.limit(entry, 10_000);
     let environ = world.probes.env.environ.as_map();
     let command = Command {
@@ -43,14 +42,14 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> 
         ..Command::new("sh", ["-c".to_owned(), entry.target()])
     };
     let output = world.probes.runner.run(&command).map_err(|err| match err {
-        RunError::TimedOut { .. } => {
-            format!("Command execution timed out ({})", go_duration(limit))
-        }
-        other => other.to_string(),
+        cause @ RunError::TimedOut { .. } => LookError::CommandTimedOut { limit, cause },
+        other => other.into(),
     })?;
-    let whole = |text: Cow<'_, str>, is_cut: bool| match is_cut {
-        true => Err(format!("output is longer than {MAX_OUTPUT} bytes")),
-        false => Ok(Value::from(text.as_ref())),
+    let whole = |text: Cow<'_, str>, is_cut: bool| {
+        if is_cut {
+            return Err(LookError::LongOutput(MAX_OUTPUT));
+        }
+        Ok(Value::from(text.as_ref()))
     };
     Ok(Box::new(move |attribute| match attribute {
         "exit-status" => Ok(i64::from(output.code).into()),

@@ -4,9 +4,8 @@
 use std::net::{IpAddr, ToSocketAddrs as _};
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, Setting, World, unanswered, within};
+use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered, within};
 use crate::model::Value;
-use crate::model::text::go_duration;
 
 pub(super) const FAMILY: Family = Family {
     key: "dns",
@@ -21,13 +20,13 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let (wanted, name) = question(&entry.target())?;
     if entry
         .text("server")
         .is_some_and(|server| !server.is_empty())
     {
-        return Err("dns checks ask the resolver of this machine; server is not supported".into());
+        return Err(LookError::DnsServer);
     }
     let limit = world.limit(entry, 500);
     // A name that is not found can't be told from one that nobody could be asked for.
@@ -35,7 +34,7 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> 
         let found = (name.as_str(), 0).to_socket_addrs().into_iter().flatten();
         found.map(|address| address.ip()).collect()
     });
-    let found = found.ok_or_else(|| format!("DNS lookup timed out ({})", go_duration(limit)))?;
+    let found = found.ok_or(LookError::DnsTimedOut(limit))?;
     let mut addresses: Vec<String> = found
         .into_iter()
         .filter(|ip| wanted.fits(*ip))
@@ -71,7 +70,7 @@ impl Records {
 }
 
 /// Splits `AAAA:name` into the records that are wanted and the name.
-fn question(target: &str) -> Result<(Records, String), String> {
+fn question(target: &str) -> Result<(Records, String), LookError> {
     let is_type = |(kind, _): &(&str, &str)| {
         !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_uppercase())
     };
@@ -79,11 +78,7 @@ fn question(target: &str) -> Result<(Records, String), String> {
         None => (Records::Any, target),
         Some(("A", name)) => (Records::V4, name),
         Some(("AAAA", name)) => (Records::V6, name),
-        Some((kind, _)) => {
-            return Err(format!(
-                "dns record type {kind} is not supported, only A and AAAA"
-            ));
-        }
+        Some((kind, _)) => return Err(LookError::DnsRecord(kind.to_owned())),
     };
     Ok((records, name.to_owned()))
 }
@@ -107,7 +102,7 @@ mod tests {
     #[test]
     fn records_that_are_no_addresses_are_refused_by_name() {
         assert_eq!(
-            question("MX:example.net").unwrap_err(),
+            question("MX:example.net").unwrap_err().to_string(),
             "dns record type MX is not supported, only A and AAAA"
         );
     }

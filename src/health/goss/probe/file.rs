@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256, Sha512};
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, World, unanswered};
+use super::{Attribute, Family, First, Look, LookError, World, unanswered};
 use crate::model::Value;
 use crate::system::Cause;
 
@@ -48,7 +48,7 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let path = home_expanded(&entry.target())?;
     let found = match path.symlink_metadata() {
         Ok(metadata) => Some(metadata),
@@ -58,10 +58,7 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> 
     Ok(Box::new(move |attribute| match (attribute, &found) {
         ("exists", found) => Ok(found.is_some().into()),
         (_, Some(metadata)) => ask(attribute, &path, metadata, world),
-        (_, None) => Err(format!(
-            "lstat {}: no such file or directory",
-            path.display()
-        )),
+        (_, None) => Err(LookError::NoFile(path.clone())),
     }))
 }
 
@@ -70,7 +67,7 @@ fn ask(
     path: &Path,
     metadata: &Metadata,
     world: &World<'_>,
-) -> Result<Value, String> {
+) -> Result<Value, LookError> {
     let accounts = world.probes.accounts;
     Ok(match attribute {
         "mode" => format!("{:04o}", metadata.mode() & 0o7777).into(),
@@ -112,7 +109,7 @@ fn file_type(metadata: &Metadata) -> &'static str {
 }
 
 /// Returns a path with `~` or `~name` in front replaced by a home.
-fn home_expanded(path: &str) -> Result<PathBuf, String> {
+fn home_expanded(path: &str) -> Result<PathBuf, LookError> {
     let Some(rest) = path.strip_prefix('~') else {
         return Ok(path.into());
     };
@@ -123,18 +120,21 @@ fn home_expanded(path: &str) -> Result<PathBuf, String> {
     };
     match user {
         Ok(Some(user)) => Ok(user.dir.join(inside.trim_start_matches('/'))),
-        Ok(None) => Err(format!("unknown user in {path:?}")),
-        Err(errno) => Err(format!("could not lookup the user in {path:?}: {errno}")),
+        Ok(None) => Err(LookError::NoHome(path.to_owned())),
+        Err(cause) => Err(LookError::Home {
+            path: path.to_owned(),
+            cause,
+        }),
     }
 }
 
-fn content(path: &Path, world: &World<'_>) -> Result<String, String> {
+fn content(path: &Path, world: &World<'_>) -> Result<String, LookError> {
     let mut content = Vec::new();
     each_chunk(path, world, MAX_CONTENT, |chunk| content.extend(chunk))?;
     Ok(String::from_utf8_lossy(&content).into_owned())
 }
 
-fn hash<D: Digest>(path: &Path, world: &World<'_>) -> Result<String, String> {
+fn hash<D: Digest>(path: &Path, world: &World<'_>) -> Result<String, LookError> {
     let mut digest = D::new();
     each_chunk(path, world, u64::MAX, |chunk| digest.update(chunk))?;
     Ok(HEXLOWER.encode(&digest.finalize()))
@@ -146,14 +146,14 @@ fn each_chunk(
     world: &World<'_>,
     limit: u64,
     mut take: impl FnMut(&[u8]),
-) -> Result<(), String> {
+) -> Result<(), LookError> {
     // Opening a pipe this way does not wait for its other end.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let open = |errno: rustix::io::Errno| failed("open", path)(errno.into());
     let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(open)?);
     let metadata = file.metadata().map_err(failed("stat", path))?;
     if !metadata.is_file() {
-        return Err(format!("{} is not a regular file", path.display()));
+        return Err(LookError::NotRegular(path.to_owned()));
     }
     let mut buffer = vec![0; CHUNK];
     let mut size = 0_u64;
@@ -167,17 +167,22 @@ fn each_chunk(
         let chunk = buffer.get(..count).unwrap_or_default();
         size = size.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
         if size > limit {
-            return Err(format!("{} is larger than {limit} bytes", path.display()));
+            let path = path.to_owned();
+            return Err(LookError::TooLarge { path, limit });
         }
         take(chunk);
         if world.is_over() {
-            return Err(format!("no time left to read {}", path.display()));
+            return Err(LookError::NoTime(path.to_owned()));
         }
     }
 }
 
-fn failed(action: &str, path: &Path) -> impl Fn(std::io::Error) -> String {
-    move |error| format!("{action} {}: {}", path.display(), Cause::from(error))
+fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> LookError {
+    move |error| LookError::Os {
+        action,
+        path: path.to_owned(),
+        cause: Cause::from(error),
+    }
 }
 
 #[cfg(test)]

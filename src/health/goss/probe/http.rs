@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, Setting, World, unanswered};
+use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered};
 use crate::model::secret::Secret;
 use crate::system::http::{self, Head, Request, Trust};
 
@@ -42,7 +42,7 @@ pub(super) const FAMILY: Family = Family {
 /// The largest body that is looked at.
 const MAX_BODY_BYTES: u64 = 64 << 20;
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let (head, body) = ask(entry, world)?;
     Ok(Box::new(move |attribute| match attribute {
         "status" => Ok(i64::from(head.status).into()),
@@ -60,7 +60,7 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> 
 }
 
 /// Sends the request of a rule. A body that no one asks about is not read.
-fn ask(entry: &Entry, world: &World<'_>) -> Result<(Head, Vec<u8>), String> {
+fn ask(entry: &Entry, world: &World<'_>) -> Result<(Head, Vec<u8>), LookError> {
     let given = |name: &str| entry.text(name).filter(|text| !text.is_empty());
     let [method, user, password, sent, proxy] =
         ["method", "username", "password", "request-body", "proxy"].map(given);
@@ -87,25 +87,23 @@ fn ask(entry: &Entry, world: &World<'_>) -> Result<(Head, Vec<u8>), String> {
         identity: match (&certificate, &key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err("cert-file and key-file need each other".into()),
+            _ => return Err(LookError::HalfIdentity),
         },
     };
     request.proxy = proxy.as_deref();
 
     let mut body = Vec::new();
     let into = entry.expects("body").then_some(&mut body as &mut dyn Write);
-    let head = http::fetch(&request, world.probes.clock, into).map_err(|err| err.to_string())?;
+    let head = http::fetch(&request, world.probes.clock, into)?;
     Ok((head, body))
 }
 
 /// Returns the headers of a request, with a name for ourselves unless the rule has one.
-fn headers(entry: &Entry) -> Result<Vec<(String, Secret)>, String> {
+fn headers(entry: &Entry) -> Result<Vec<(String, Secret)>, LookError> {
     let mut headers = Vec::new();
     for line in entry.texts("request-headers") {
         // What follows a colon may be a secret.
-        let (name, value) = line
-            .split_once(':')
-            .ok_or("a request header has no colon")?;
+        let (name, value) = line.split_once(':').ok_or(LookError::Header)?;
         headers.push((name.trim().to_owned(), Secret::new(value.trim())));
     }
     let is_named = |(name, _): &(String, Secret)| name.eq_ignore_ascii_case("user-agent");

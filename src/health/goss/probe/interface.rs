@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, World, unanswered};
+use super::{Attribute, Family, First, Look, LookError, World, unanswered};
 use crate::facts::{Gatherer, Places};
 use crate::model::Value;
 use crate::system::SystemClock;
@@ -23,14 +23,14 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let name = entry.target();
     let interface = find(&name)?;
     Ok(Box::new(move |attribute| {
         let interface = match (attribute, &interface) {
             ("exists", interface) => return Ok(interface.is_some().into()),
             (_, Some(interface)) => interface,
-            (_, None) => return Err(format!("no network interface {name}")),
+            (_, None) => return Err(LookError::NoInterface(name.clone())),
         };
         let list = |key| interface.get(key).and_then(Value::as_list);
         match attribute {
@@ -47,7 +47,7 @@ fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
 }
 
 /// Returns an interface of this machine. An administrator's own facts have no say here.
-fn find(name: &str) -> Result<Option<Value>, String> {
+fn find(name: &str) -> Result<Option<Value>, LookError> {
     let places = Places {
         config: Vec::new(),
         ..Places::from_env(&BTreeMap::new())
@@ -55,7 +55,7 @@ fn find(name: &str) -> Result<Option<Value>, String> {
     let facts = Gatherer::new(places, Arc::new(SystemClock));
     let network = facts.section("network").unwrap_or_default();
     if let Some(reason) = facts.warnings().into_iter().next() {
-        return Err(reason);
+        return Err(LookError::Facts(reason));
     }
     let interfaces = network.get("interfaces").and_then(Value::as_list);
     let is_wanted = |item: &&Value| item.get("name").and_then(Value::as_str) == Some(name);

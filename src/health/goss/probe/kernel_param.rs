@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, World, unanswered};
+use super::{Attribute, Family, First, Look, LookError, World, unanswered};
 use crate::system::files;
 
 /// The longest value.
@@ -19,12 +19,11 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let path = place(&entry.target())?;
     Ok(Box::new(move |attribute| match attribute {
         "value" => {
-            let value = files::read_to_string(&path, MAX_VALUE);
-            let value = value.map_err(|error| error.to_string())?;
+            let value = files::read_to_string(&path, MAX_VALUE)?;
             Ok(value.trim().into())
         }
         other => unanswered(other),
@@ -33,7 +32,7 @@ fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
 
 /// Returns where a parameter is. As for sysctl, a name whose first separator is a slash has dots
 /// in its parts: `net/ipv4/conf/eth0.1/forwarding`.
-fn place(name: &str) -> Result<PathBuf, String> {
+fn place(name: &str) -> Result<PathBuf, LookError> {
     let separator = match name.find(['.', '/']) {
         Some(at) if name.get(at..).is_some_and(|rest| rest.starts_with('/')) => '/',
         _ => '.',
@@ -42,7 +41,8 @@ fn place(name: &str) -> Result<PathBuf, String> {
     let is_odd =
         |part: &&str| part.is_empty() || *part == "." || *part == ".." || part.contains('\0');
     if parts.iter().any(is_odd) {
-        return Err(format!("invalid kernel parameter name {name:?}"));
+        let (what, name) = ("kernel parameter", name.to_owned());
+        return Err(LookError::Name { what, name });
     }
     // With dots as separators a slash stands for a dot.
     let named = |part: &&str| match separator {

@@ -1,7 +1,7 @@
 //! Data in the rules themselves: a way to test what a template yields.
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, Setting, World, unanswered};
+use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered};
 use crate::model::Value;
 
 pub(super) const FAMILY: Family = Family {
@@ -14,14 +14,14 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
     Ok(Box::new(move |attribute| match attribute {
         "matches" => {
             let content = entry.data("content").cloned().unwrap_or_default();
-            Ok(match entry.flag("as-reader") {
-                true => Value::from(content.to_string()),
-                false => content,
-            })
+            if entry.flag("as-reader") {
+                return Ok(Value::from(content.to_string()));
+            }
+            Ok(content)
         }
         other => unanswered(other),
     }))

@@ -9,6 +9,7 @@ mod account;
 mod addr;
 mod command;
 mod dns;
+mod error;
 mod file;
 mod http;
 mod interface;
@@ -29,6 +30,8 @@ use std::time::Duration;
 use super::document::Entry;
 use crate::health::Probes;
 use crate::model::Value;
+
+pub(super) use error::LookError;
 
 /// All families.
 pub(super) const FAMILIES: [&Family; 15] = [
@@ -65,10 +68,10 @@ pub(super) struct Family {
 }
 
 /// Starts looking at a thing. What is costly and asked for once is done here.
-type LookFn = for<'a> fn(&'a Entry, &'a World<'a>) -> Result<Look<'a>, String>;
+type LookFn = for<'a> fn(&'a Entry, &'a World<'a>) -> Result<Look<'a>, LookError>;
 
 /// Tells what an attribute is, or why that can't be said.
-pub(super) type Look<'a> = Box<dyn FnMut(&'static str) -> Result<Value, String> + 'a>;
+pub(super) type Look<'a> = Box<dyn FnMut(&'static str) -> Result<Value, LookError> + 'a>;
 
 impl Family {
     /// Tells whether a name is that of an attribute.
@@ -232,15 +235,15 @@ fn within<T: Send + 'static>(
 }
 
 /// Returns why a name can't be passed to a program, which would take it for an option or a path.
-fn check_name(what: &str, name: &str) -> Result<(), String> {
-    let is_odd = name.is_empty() || name.starts_with('-') || name.contains('\0');
-    match is_odd {
-        true => Err(format!("invalid {what} name {name:?}")),
-        false => Ok(()),
+fn check_name(what: &'static str, name: &str) -> Result<(), LookError> {
+    if name.is_empty() || name.starts_with('-') || name.contains('\0') {
+        let name = name.to_owned();
+        return Err(LookError::Name { what, name });
     }
+    Ok(())
 }
 
 /// What a family answers for an attribute that its table has and its code has not.
-fn unanswered(attribute: &str) -> Result<Value, String> {
-    Err(format!("attribute {attribute} is not implemented"))
+fn unanswered(attribute: &str) -> Result<Value, LookError> {
+    Err(LookError::Unanswered(attribute.to_owned()))
 }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, Setting, World, unanswered, within};
+use super::{Attribute, Family, First, Look, LookError, Setting, World, unanswered, within};
 use crate::model::Value;
-use crate::model::text::go_duration;
 use crate::system::files;
 
 /// The longest list of mounts that is read.
@@ -28,16 +29,15 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let point = entry.target();
-    let list = files::read(Path::new("/proc/self/mountinfo"), MAX_LIST);
-    let list = list.map_err(|error| error.to_string())?;
+    let list = files::read(Path::new("/proc/self/mountinfo"), MAX_LIST)?;
     let mount = Mount::find(&String::from_utf8_lossy(&list), &point);
     Ok(Box::new(move |attribute| {
         let mount = match (attribute, &mount) {
             ("exists", mount) => return Ok(mount.is_some().into()),
             (_, Some(mount)) => mount,
-            (_, None) => return Err("Mountpoint not found".into()),
+            (_, None) => return Err(LookError::NoMount),
         };
         Ok(match attribute {
             "opts" => options(&mount.options),
@@ -49,8 +49,12 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> 
                 let place = point.clone();
                 // The server of a network mount may be gone.
                 let measured = within(limit, move || usage(&place));
-                let late = || format!("no usage of {point} within {}", go_duration(limit));
-                measured.ok_or_else(late)??.into()
+                let point = point.clone();
+                match measured {
+                    Some(Ok(percent)) => percent.into(),
+                    Some(Err(cause)) => return Err(LookError::Usage { point, cause }),
+                    None => return Err(LookError::UsageTimedOut { point, limit }),
+                }
             }
             other => return unanswered(other),
         })
@@ -114,8 +118,8 @@ fn options(text: &str) -> Value {
 }
 
 /// Returns how full a file system is, in percent. One without blocks is empty.
-fn usage(point: &str) -> Result<i64, String> {
-    let stat = rustix::fs::statvfs(point).map_err(|errno| format!("statfs {point}: {errno}"))?;
+fn usage(point: &str) -> Result<i64, Errno> {
+    let stat = rustix::fs::statvfs(point)?;
     let used = u128::from(stat.f_blocks.saturating_sub(stat.f_bfree));
     let percent = (used * 200 + u128::from(stat.f_blocks))
         .checked_div(2 * u128::from(stat.f_blocks))

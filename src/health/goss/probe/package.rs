@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, World, check_name, unanswered};
+use super::{Attribute, Family, First, Look, LookError, World, check_name, unanswered};
 use crate::model::Value;
 use crate::system::{Command, Runner};
 
@@ -25,7 +25,7 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let name = entry.target();
     check_name("package", &name)?;
     let manager = Manager::find(world.probes.runner)?;
@@ -33,16 +33,16 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> 
         timeout: Some(world.limit(entry, LIMIT)),
         ..manager.question(&name)
     };
-    let output = world.probes.runner.run(&command);
-    let output = output.map_err(|error| error.to_string())?;
+    let output = world.probes.runner.run(&command)?;
     // A package that is not known is a failure to both managers.
-    let versions: Vec<String> = match output.is_success() {
-        true => manager.versions(&output.stdout_text()),
-        false => Vec::new(),
+    let versions = if output.is_success() {
+        manager.versions(&output.stdout_text())
+    } else {
+        Vec::new()
     };
     Ok(Box::new(move |attribute| match attribute {
         "installed" => Ok((!versions.is_empty()).into()),
-        "versions" if versions.is_empty() => Err("Package version not found".into()),
+        "versions" if versions.is_empty() => Err(LookError::NoVersion),
         "versions" => Ok(versions
             .iter()
             .map(|text| Value::from(text.as_str()))
@@ -59,13 +59,13 @@ enum Manager {
 
 impl Manager {
     /// Returns the manager of this host. Where both are there, one of them is only a tool.
-    fn find(runner: &dyn Runner) -> Result<Self, String> {
+    fn find(runner: &dyn Runner) -> Result<Self, LookError> {
         let has = |program| runner.locate(program).is_some();
         match (has("dpkg-query"), has("rpm")) {
             (true, true) if is_red_hat() => Ok(Self::Rpm),
             (true, _) => Ok(Self::Dpkg),
             (false, true) => Ok(Self::Rpm),
-            (false, false) => Err("neither dpkg-query nor rpm was found".into()),
+            (false, false) => Err(LookError::NoPackageManager),
         }
     }
 

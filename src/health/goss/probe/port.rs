@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, World, unanswered};
+use super::{Attribute, Family, First, Look, LookError, World, unanswered};
 use crate::model::Value;
 use crate::system::files;
 
@@ -25,22 +25,23 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let target = entry.target();
     let (network, port) = target.split_once(':').unwrap_or(("tcp", &target));
-    let port: u16 = port
-        .parse()
-        .map_err(|_| format!("invalid port in {target:?}"))?;
+    let port: u16 = port.parse().map_err(|cause| LookError::Port {
+        target: target.clone(),
+        cause,
+    })?;
     let is_tcp = match network {
         "tcp" | "tcp6" => true,
         "udp" | "udp6" => false,
-        _ => return Err(format!("unknown network in {target:?}")),
+        _ => return Err(LookError::PortNetwork(target)),
     };
     let addresses = match files::read_to_string(&Path::new("/proc/net").join(network), MAX_TABLE) {
         Ok(table) => listeners(&table, port, is_tcp),
         // A kernel without the newer family has no table of it.
         Err(error) if error.is_not_found() => Vec::new(),
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(error.into()),
     };
     Ok(Box::new(move |attribute| match attribute {
         "listening" => Ok((!addresses.is_empty()).into()),

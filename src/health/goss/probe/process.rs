@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, World, unanswered};
+use super::{Attribute, Family, First, Look, LookError, World, unanswered};
 
 /// How much of a name the kernel keeps.
 const KEPT: usize = 15;
@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let name = entry.target();
     Ok(Box::new(move |attribute| match attribute {
         "running" => runs(&name).map(Into::into),
@@ -28,8 +28,8 @@ fn look<'a>(entry: &'a Entry, _: &'a World<'a>) -> Result<Look<'a>, String> {
     }))
 }
 
-fn runs(name: &str) -> Result<bool, String> {
-    let entries = fs::read_dir("/proc").map_err(|error| format!("list /proc: {error}"))?;
+fn runs(name: &str) -> Result<bool, LookError> {
+    let entries = fs::read_dir("/proc").map_err(LookError::Processes)?;
     let is_process = |entry: &fs::DirEntry| {
         let name = entry.file_name();
         name.as_encoded_bytes().iter().all(u8::is_ascii_digit)

@@ -1,7 +1,7 @@
 //! Services: whether systemd runs a unit and starts it at boot.
 
 use super::super::document::Entry;
-use super::{Attribute, Family, First, Look, World, check_name, unanswered};
+use super::{Attribute, Family, First, Look, LookError, World, check_name, unanswered};
 use crate::model::Value;
 use crate::system::Command;
 
@@ -22,7 +22,7 @@ pub(super) const FAMILY: Family = Family {
     look,
 };
 
-fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> {
+fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, LookError> {
     let name = entry.target();
     check_name("service", &name)?;
     let asks = move |question: &str| {
@@ -34,10 +34,7 @@ fn look<'a>(entry: &'a Entry, world: &'a World<'a>) -> Result<Look<'a>, String> 
             timeout: Some(world.limit(entry, LIMIT)),
             ..Command::new("systemctl", ["-q", question, &name])
         };
-        let output = world.probes.runner.run(&command);
-        output
-            .map(|output| output.is_success().into())
-            .map_err(|error| error.to_string())
+        Ok(world.probes.runner.run(&command)?.is_success().into())
     };
     Ok(Box::new(move |attribute| match attribute {
         "enabled" => asks("is-enabled"),

@@ -8,9 +8,12 @@ use super::{numbers, split};
 /// Returns how two versions are ordered. With `ignore_trailing_zeroes`, `.0` at the end of what
 /// stands before the first hyphen does not count.
 pub fn compare(left: &str, right: &str, ignore_trailing_zeroes: bool) -> Ordering {
-    let trim = |text: &str| match ignore_trailing_zeroes {
-        true => without_trailing_zeroes(text),
-        false => text.to_owned(),
+    let trim = |text: &str| {
+        if ignore_trailing_zeroes {
+            without_trailing_zeroes(text)
+        } else {
+            text.to_owned()
+        }
     };
     let (left, right) = (trim(left), trim(right));
     let (mut left_rest, mut right_rest) = (left.as_bytes(), right.as_bytes());

@@ -94,9 +94,12 @@ fn parts(left: &str, right: &str) -> Ordering {
                     // A number is newer than a word.
                     return is_number.cmp(&!is_number);
                 }
-                let belongs = |byte: u8| match is_number {
-                    true => byte.is_ascii_digit(),
-                    false => byte.is_ascii_alphabetic(),
+                let belongs = |byte: u8| {
+                    if is_number {
+                        byte.is_ascii_digit()
+                    } else {
+                        byte.is_ascii_alphabetic()
+                    }
                 };
                 let (segment, left_rest) = split(left, belongs);
                 let (other_segment, right_rest) = split(right, belongs);
