@@ -19,6 +19,7 @@ use crate::nats::Bus;
 use crate::system::files::{self, Durability};
 use crate::system::http::{self, HttpError};
 use crate::system::{Clock, Digest, SystemClock};
+use crate::template::CallError;
 use crate::template::env::Facts;
 
 /// How long a server may take.
@@ -38,7 +39,7 @@ const RECENT: Duration = Duration::from_secs(30);
 
 /// Fetches the bytes of a document from wherever it is.
 pub fn fetch(source: &Source, bus: &Bus) -> Result<Vec<u8>, HieraError> {
-    let failed = |cause: String| HieraError::Fetch {
+    let failed = |cause: CallError| HieraError::Fetch {
         from: source.clone(),
         cause,
     };
@@ -47,7 +48,7 @@ pub fn fetch(source: &Source, bus: &Bus) -> Result<Vec<u8>, HieraError> {
         Source::Http(url) => get(source, url.reveal()),
         Source::Kv { bucket, key } => bus
             .kv_bytes(bucket, key)
-            .map_err(|err| failed(err.to_string()))?
+            .map_err(|err| failed(CallError::new(err)))?
             .map(Vec::from)
             .ok_or_else(|| failed("key not found".into())),
     }
@@ -59,7 +60,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, HieraError> {
         err if err.is_not_found() => HieraError::FileNotFound(path.clone()),
         err => HieraError::Fetch {
             from: Source::File(path.clone()),
-            cause: err.to_string(),
+            cause: CallError::new(err),
         },
     })
 }
@@ -75,7 +76,7 @@ fn get(source: &Source, url: &str) -> Result<Vec<u8>, HieraError> {
         }
         Err(err) => Err(HieraError::Fetch {
             from: source.clone(),
-            cause: err.to_string(),
+            cause: CallError::new(err),
         }),
     }
 }

@@ -25,6 +25,7 @@ use crate::model::registration::Entry;
 use crate::nats::registration::Watch;
 use crate::nats::{Bus, Connection, NatsError, backoff};
 use crate::system::Digest;
+use crate::template::CallError;
 use crate::template::env::Registrations;
 
 /// How many different questions are watched.
@@ -61,7 +62,8 @@ impl Notes {
             let found = bus.registered(&stream, words);
             let digest = found.as_deref().ok().and_then(digest_of);
             notes.note(words.map(str::to_owned), digest);
-            Ok(found?.iter().map(Entry::to_value).collect::<Value>())
+            let found = found.map_err(CallError::new)?;
+            Ok(found.iter().map(Entry::to_value).collect::<Value>())
         })
     }
 

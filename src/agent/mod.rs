@@ -82,7 +82,7 @@ use crate::model::node::BadName;
 use crate::model::request::RequestError;
 use crate::nats::{Bus, Connection, NatsError, Patience, Settings, Subjects, connect};
 use crate::system::files::{self, FileError};
-use crate::system::{Clock, SystemClock};
+use crate::system::{Clock, RandomError, SystemClock};
 
 /// How long the current run may go on after the agent was told to stop.
 const RUN_GRACE: Duration = Duration::from_secs(30);
@@ -114,6 +114,8 @@ pub enum AgentError {
     Monitor(#[from] MonitorError),
     #[error(transparent)]
     Name(#[from] BadName),
+    #[error(transparent)]
+    Random(#[from] RandomError),
     #[error("made-up resource: {0}")]
     MadeUp(#[from] RequestError),
 }
@@ -446,7 +448,7 @@ fn build(
         config.identity.token(),
         log.clone(),
     );
-    let herald = Herald::new(&config.choria, &config.identity, clock.clone(), log.clone());
+    let herald = Herald::new(&config.choria, &config.identity, clock.clone(), log.clone())?;
     let registrar = config
         .registration
         .map(|_| Registrar::new(clock.clone(), metrics.clone(), log.clone()));
@@ -489,7 +491,7 @@ fn build(
         pretend: None,
         metrics,
         log,
-        memory: Memory::default(),
+        memory: Memory::new()?,
     };
     if let Some(reason) = trouble {
         node.say(

@@ -28,7 +28,8 @@ use crate::model::id::EventId;
 use crate::model::node::{NODE_STATUS, NodeName, NodeStatus, Token};
 use crate::model::run::RunSummary;
 use crate::nats::Bus;
-use crate::system::{Clock, files};
+use crate::system::{Clock, RandomError, files};
+use crate::template::CallError;
 use crate::template::Env;
 
 /// The version of this program.
@@ -79,7 +80,6 @@ pub struct Node {
 }
 
 /// What a node remembers while it runs.
-#[derive(Default)]
 pub(super) struct Memory {
     ids: Mutex<EventIds>,
     last_run: Mutex<Option<RunSummary>>,
@@ -90,6 +90,19 @@ pub(super) struct Memory {
     has_converged: AtomicBool,
     /// Wakes whoever tells others what the node says about itself.
     news: Notify,
+}
+
+impl Memory {
+    pub(super) fn new() -> Result<Self, RandomError> {
+        Ok(Self {
+            ids: Mutex::new(EventIds::new()?),
+            last_run: Mutex::default(),
+            generation: AtomicU64::default(),
+            patrolled: AtomicU64::default(),
+            has_converged: AtomicBool::default(),
+            news: Notify::default(),
+        })
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -111,11 +124,15 @@ impl Node {
             environ: self.environ.clone(),
             working_dir: directory.to_owned(),
             read_file: Some(Arc::new(|path: &Path| {
-                files::read_to_string(path, MAX_BYTES).map_err(|err| err.to_string())
+                files::read_to_string(path, MAX_BYTES).map_err(CallError::new)
             })),
-            kv_get: Some(Arc::new(move |bucket, key| bus.kv_get(bucket, key))),
+            kv_get: Some(Arc::new(move |bucket, key| {
+                bus.kv_get(bucket, key).map_err(CallError::new)
+            })),
             registrations: Some(Arc::new(move |words| {
-                registry.registrations(&stream, words)
+                registry
+                    .registrations(&stream, words)
+                    .map_err(CallError::new)
             })),
             ..Env::default()
         }

@@ -32,7 +32,7 @@ use crate::model::json;
 use crate::model::node::{NodeName, Token};
 use crate::model::resource::Resource;
 use crate::nats::{Patience, Settings, Subjects, connect};
-use crate::system::{Digest, random};
+use crate::system::Digest;
 
 /// How many nodes are started at the same time.
 const AT_ONCE: usize = 64;
@@ -103,10 +103,10 @@ impl Pretend {
         noop: bool,
     ) -> TransactionEvent {
         let began = node.clock.monotonic();
-        // Half to one and a half of the average.
-        let chance = (random() & 0xffff) as f64 / 65536.0;
-        node.clock.sleep(self.latency.mul_f64(0.5 + chance));
         let mut event = self.verdict(node, resource, noop);
+        // Half to one and a half of the average; no two events have the same id.
+        let chance = part_of(event.event_id.as_str());
+        node.clock.sleep(self.latency.mul_f64(0.5 + chance));
         event.duration = node.clock.monotonic().saturating_sub(began);
         event
     }
@@ -141,15 +141,18 @@ impl Pretend {
     }
 
     fn fails(&self, node: &Node, label: &str) -> bool {
-        let text = format!("{}/{label}", node.identity);
-        let digest = Digest::of(text.as_bytes());
-        let (first, _) = digest
-            .as_bytes()
-            .split_first_chunk()
-            .unwrap_or((&[0; 4], &[]));
-        let part = f64::from(u32::from_be_bytes(*first)) / f64::from(u32::MAX);
-        part < self.failure_rate
+        part_of(&format!("{}/{label}", node.identity)) < self.failure_rate
     }
+}
+
+/// Returns a number from 0 to 1 that a text decides.
+fn part_of(text: &str) -> f64 {
+    let digest = Digest::of(text.as_bytes());
+    let (first, _) = digest
+        .as_bytes()
+        .split_first_chunk()
+        .unwrap_or((&[0; 4], &[]));
+    f64::from(u32::from_be_bytes(*first)) / f64::from(u32::MAX)
 }
 
 /// A fleet that is simulated.

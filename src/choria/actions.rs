@@ -30,6 +30,7 @@ use crate::model::run::RunId;
 use crate::model::{self, json};
 use crate::resource::package;
 use crate::system::{Accounts, Clock, SystemRunner, files};
+use crate::template::CallError;
 use crate::template::{Env, path};
 
 /// The most seconds that an action waits for the end of its run: well below the DDL's timeout,
@@ -147,7 +148,9 @@ impl Asked<'_> {
             state_dir: self.config.state_dir.clone(),
             run_dir: self.config.run_dir(),
             identity: self.identity.clone(),
-            run_id: EventIds::default().next(self.clock.now()),
+            run_id: EventIds::new()
+                .map_err(Failure::aborted)?
+                .next(self.clock.now()),
             task,
             noop: false,
             health_check_only: false,
@@ -273,7 +276,7 @@ impl Asked<'_> {
             facts: facts_of(&self.choria_facts()?, self.clock.clone()),
             working_dir: "/".into(),
             kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-                bus.kv_get(bucket, key)
+                bus.kv_get(bucket, key).map_err(CallError::new)
             })),
             ..Env::default()
         };

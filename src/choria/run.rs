@@ -35,8 +35,9 @@ use crate::model::secret::redact_url;
 use crate::nats::{Bus, registration};
 use crate::system::runner::{detach, lead_session};
 use crate::system::{
-    Accounts, Cause, Clock, Command, Digest, FileLock, LockError, SystemRunner, files,
+    Accounts, Cause, Clock, Command, Digest, FileLock, LockError, RandomError, SystemRunner, files,
 };
+use crate::template::CallError;
 use crate::template::env::Facts;
 use crate::template::expr::Cache;
 use crate::template::{Env, resolve};
@@ -149,6 +150,8 @@ pub enum DetachedError {
     Busy(String),
     #[error(transparent)]
     Book(#[from] BookError),
+    #[error(transparent)]
+    Random(#[from] RandomError),
 }
 
 /// Why there is no result: what was asked for can't be, or something stood in its way.
@@ -218,13 +221,15 @@ impl Order {
             data: Value::empty_map(),
             working_dir: directory.to_owned(),
             read_file: Some(Arc::new(|path: &Path| {
-                files::read_to_string(path, MAX_READ).map_err(|err| err.to_string())
+                files::read_to_string(path, MAX_READ).map_err(CallError::new)
             })),
             kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-                bus.kv_get(bucket, key)
+                bus.kv_get(bucket, key).map_err(CallError::new)
             })),
             registrations: Some(Arc::new(move |words| {
-                registry.registrations(registration::STREAM, words)
+                registry
+                    .registrations(registration::STREAM, words)
+                    .map_err(CallError::new)
             })),
             ..Env::default()
         }
@@ -351,14 +356,19 @@ impl Order {
 
     /// Returns what the fleet hears of a run when it is over: of a single resource, nothing beside
     /// its event.
-    fn summary(&self, result: &RunResult, clock: &dyn Clock) -> Option<RunSummary> {
+    fn summary(
+        &self,
+        result: &RunResult,
+        ids: &mut EventIds,
+        clock: &dyn Clock,
+    ) -> Option<RunSummary> {
         if matches!(self.task, Task::Ensure { .. }) {
             return None;
         }
         let now = clock.now();
         Some(RunSummary {
             protocol: RUN_SUMMARY.into(),
-            event_id: EventIds::default().next(now),
+            event_id: ids.next(now),
             run_id: self.run_id.clone(),
             identity: self.identity.clone(),
             // The daemon knows which one it is.
@@ -401,6 +411,7 @@ pub fn carry_out(
     mut tell: impl Write,
     clock: Arc<dyn Clock>,
 ) -> Result<(), DetachedError> {
+    let mut ids = EventIds::new()?;
     let begun = begin(order, &*clock);
     let word = match &begun {
         Ok(_) => Word::Begun,
@@ -416,7 +427,7 @@ pub fn carry_out(
     let (session, trouble) = order.perform(&clock, &mut teller);
     let result = order.result(&session, trouble);
     // Events are safe before anybody hears that the run is over.
-    let untold = teller.finish(order.summary(&result, &*clock));
+    let untold = teller.finish(order.summary(&result, &mut ids, &*clock));
     let record = Record {
         ended: Some(clock.now()),
         result: Some(result),

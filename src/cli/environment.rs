@@ -15,6 +15,7 @@ use crate::nats::{
 };
 use crate::resource::package;
 use crate::system::{SystemClock, files};
+use crate::template::CallError;
 use crate::template::Env;
 use crate::template::env::Facts;
 
@@ -224,13 +225,15 @@ pub(super) fn environment(
         data: Value::empty_map(),
         working_dir: directory.to_owned(),
         read_file: Some(Arc::new(|path: &Path| {
-            files::read_to_string(path, MAX_READ_BYTES).map_err(|err| err.to_string())
+            files::read_to_string(path, MAX_READ_BYTES).map_err(CallError::new)
         })),
         kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-            bus.kv_get(bucket, key)
+            bus.kv_get(bucket, key).map_err(CallError::new)
         })),
         registrations: Some(Arc::new(move |words| {
-            registry.registrations(&stream, words)
+            registry
+                .registrations(&stream, words)
+                .map_err(CallError::new)
         })),
         ..Env::default()
     })

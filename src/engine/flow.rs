@@ -14,7 +14,7 @@ use crate::model::secret::REDACTED;
 use crate::model::state::State;
 use crate::model::text::go_duration;
 use crate::resource::{self, Progress, Provider, ProviderError, ResourceError};
-use crate::system::FileError;
+use crate::system::{FileError, RandomError};
 use crate::template::expr::ExprError;
 use crate::template::resolve::{self, ResolveError};
 
@@ -31,6 +31,8 @@ pub enum FlowError {
     Requirement(#[from] NoEvents),
     #[error(transparent)]
     Invalid(#[from] Invalid),
+    #[error(transparent)]
+    Random(#[from] RandomError),
 }
 
 /// Why applying a resource failed; the run goes on.
@@ -62,7 +64,7 @@ impl Engine<'_> {
             && !resolve::is_deferred(resource)
             && let Err(reason) = self.may_apply(scope, resource, named)
         {
-            let id = self.ids.next(now);
+            let id = self.next_id(now)?;
             let mut event = TransactionEvent::begin(id, now, named, resource);
             event.failed = true;
             event.errors.push(reason);
@@ -70,7 +72,7 @@ impl Engine<'_> {
         }
         let provider = resource::select_provider(resource, self.host(scope))?;
         let began = clock.monotonic();
-        let id = self.ids.next(now);
+        let id = self.next_id(now)?;
         let mut event = TransactionEvent::begin(id, now, provider.name(), resource);
         event.health_check_only = scope.mode.health_check_only;
         self.go_through(scope, resource, &provider, &mut event)?;

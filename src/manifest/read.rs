@@ -271,7 +271,7 @@ fn render(file: &str, engine: Engine, env: &Env) -> Result<Node, String> {
     let Some(read) = &env.read_file else {
         return Err("jet_file requires a directory to be set".into());
     };
-    let text = read(&env.working_dir.join(file))?;
+    let text = read(&env.working_dir.join(file)).map_err(|err| err.to_string())?;
     let template = Template {
         engine,
         name: file,

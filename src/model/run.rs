@@ -193,12 +193,11 @@ pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
 
 /// Refuses a text that can't be a manifest while somebody listens: a run would fail unheard.
 fn check_manifest(text: &str) -> Result<(), RequestError> {
-    let invalid = |reason: String| RequestError::Unknown(format!("invalid manifest: {reason}"));
-    let manifest = parse(text).map_err(|err| invalid(err.to_string()))?;
-    match manifest.entries() {
-        Some(_) => Ok(()),
-        None => Err(invalid("expected a mapping".into())),
-    }
+    let manifest = parse(text).map_err(RequestError::Manifest)?;
+    manifest
+        .entries()
+        .map(|_| ())
+        .ok_or(RequestError::ManifestKind)
 }
 
 /// How far an apply request has come.

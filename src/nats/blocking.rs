@@ -19,6 +19,30 @@ use crate::model::registration::Entry;
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
+/// Why a template gets nothing from the bus.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    #[error(transparent)]
+    Nats(#[from] NatsError),
+    #[error("key {key} not found in bucket {bucket}")]
+    NoKey { bucket: String, key: String },
+    #[error("key {key} of bucket {bucket} is not UTF-8 text")]
+    NotText { bucket: String, key: String },
+    #[error("could not query registrations: {cause}{}", remedy(.cause))]
+    Registrations {
+        #[source]
+        cause: NatsError,
+    },
+}
+
+/// Tells the author of a template what to do about a stream that is not there.
+fn remedy(error: &NatsError) -> &'static str {
+    match error {
+        NatsError::NoStream(_) => ": run `ccm registration init`",
+        _ => "",
+    }
+}
+
 /// Finds out where the server is.
 type Resolve = Box<dyn Fn() -> Result<Settings, ContextError> + Send + Sync>;
 
@@ -73,11 +97,16 @@ impl Bus {
     }
 
     /// Returns the value of a key as text.
-    pub fn kv_get(&self, bucket: &str, key: &str) -> Result<String, String> {
-        let found = self.kv_bytes(bucket, key).map_err(|err| err.to_string())?;
-        let found = found.ok_or_else(|| format!("key {key} not found in bucket {bucket}"))?;
-        String::from_utf8(found.into())
-            .map_err(|_| format!("key {key} of bucket {bucket} is not UTF-8 text"))
+    pub fn kv_get(&self, bucket: &str, key: &str) -> Result<String, LookupError> {
+        let found = self.kv_bytes(bucket, key)?;
+        let found = found.ok_or_else(|| LookupError::NoKey {
+            bucket: bucket.into(),
+            key: key.into(),
+        })?;
+        String::from_utf8(found.into()).map_err(|_| LookupError::NotText {
+            bucket: bucket.into(),
+            key: key.into(),
+        })
     }
 
     /// Returns the value of a key, if it has one.
@@ -90,27 +119,22 @@ impl Bus {
     }
 
     /// Returns the registered services that match, as templates see them.
-    pub fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Value, String> {
+    pub fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Value, LookupError> {
         let found = self.registered(stream, words)?;
         Ok(found.iter().map(Entry::to_value).collect())
     }
 
     /// Returns the registered services that match, or why a template gets none. What is registered
     /// but can't be read is nothing that a template could use.
-    pub fn registered(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, String> {
+    pub fn registered(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, LookupError> {
         let (stream, words) = (stream.to_owned(), words.map(str::to_owned));
         let found = self.run(|connection| async move {
             let words = words.each_ref().map(String::as_str);
             connection.registrations(&stream, words).await
         });
-        let found = found.map_err(|err| {
-            let remedy = match err {
-                NatsError::NoStream(_) => ": run `ccm registration init`",
-                _ => "",
-            };
-            format!("could not query registrations: {err}{remedy}")
-        })?;
-        Ok(found.entries)
+        Ok(found
+            .map_err(|cause| LookupError::Registrations { cause })?
+            .entries)
     }
 
     /// Writes an object of at most `limit` bytes and returns what it is.

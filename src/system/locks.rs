@@ -26,7 +26,11 @@ const LONGEST_PURPOSE: u64 = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("could not lock {}: {cause}", path.display())]
-    Os { path: PathBuf, cause: Cause },
+    Os {
+        path: PathBuf,
+        #[source]
+        cause: Cause,
+    },
     #[error("{} is still locked by {holder} after {waited:?}", path.display())]
     Held {
         path: PathBuf,

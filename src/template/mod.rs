@@ -25,3 +25,5 @@ mod text;
 mod time;
 
 pub use env::Env;
+pub use error::CallError;
+pub(crate) use pattern::short_reason;

@@ -19,6 +19,7 @@ use crate::model::text::clean_path;
 use crate::model::value::Map;
 use crate::system::FileError;
 use crate::system::files::{self, FileKind};
+use crate::template::CallError;
 use crate::template::engines::{RenderError, Template, render_on};
 use crate::template::env::Functions;
 
@@ -218,7 +219,7 @@ impl Renderer {
     }
 
     /// The function `render`: another file of the source, seen with a context of its own.
-    fn partial(self: &Arc<Self>, args: &[Value]) -> Result<Value, String> {
+    fn partial(self: &Arc<Self>, args: &[Value]) -> Result<Value, CallError> {
         let (name, context) = match args {
             [Value::Str(name)] => (name, None),
             [Value::Str(name), context] => (name, Some(context)),
@@ -230,11 +231,11 @@ impl Renderer {
         match self.tree.get(Path::new(&path)).map(|seen| seen.kind) {
             Some(FileKind::Regular) => {}
             Some(FileKind::Directory) => {
-                return Err(format!("read {source}/{path}: is a directory"));
+                return Err(format!("read {source}/{path}: is a directory").into());
             }
-            Some(_) => return Err(format!("invalid file in source: {path}")),
-            None if path == "." => return Err(format!("read {source}: is a directory")),
-            None => return Err(format!("open {source}/{path}: no such file or directory")),
+            Some(_) => return Err(format!("invalid file in source: {path}").into()),
+            None if path == "." => return Err(format!("read {source}: is a directory").into()),
+            None => return Err(format!("open {source}/{path}: no such file or directory").into()),
         }
         let text = self.read(&path).map_err(|err| err.to_string())?;
         let content = if self.is_template(&text) {
@@ -251,13 +252,13 @@ impl Renderer {
         Ok(content.into())
     }
 
-    fn enter(&self) -> Result<(), String> {
+    fn enter(&self) -> Result<(), CallError> {
         let mut progress = self.progress();
         if progress.depth >= MAX_DEPTH {
-            return Err(format!("partials nest deeper than {MAX_DEPTH} levels"));
+            return Err(format!("partials nest deeper than {MAX_DEPTH} levels").into());
         }
         if progress.partials >= MAX_PARTIALS {
-            return Err(format!("more than {MAX_PARTIALS} partials are rendered"));
+            return Err(format!("more than {MAX_PARTIALS} partials are rendered").into());
         }
         progress.depth += 1;
         progress.partials += 1;
@@ -286,7 +287,7 @@ impl Renderer {
     }
 
     /// The function `write`: one more file, made by the template.
-    fn write(&self, args: &[Value]) -> Result<Value, String> {
+    fn write(&self, args: &[Value]) -> Result<Value, CallError> {
         let [Value::Str(name), Value::Str(text)] = args else {
             return Err("requires a file name and a text".into());
         };
@@ -295,12 +296,12 @@ impl Renderer {
         let path =
             below(name).ok_or_else(|| format!("{shown} is not in target directory {target}"))?;
         if path == "." || self.has_directory(&path) {
-            return Err(format!("open {shown}: is a directory"));
+            return Err(format!("open {shown}: is a directory").into());
         }
         if let Some((parent, _)) = path.rsplit_once('/')
             && !self.has_directory(parent)
         {
-            return Err(format!("open {shown}: no such file or directory"));
+            return Err(format!("open {shown}: no such file or directory").into());
         }
         let file = RenderedFile {
             content: text.as_bytes().into(),

@@ -52,7 +52,11 @@ pub enum UnpackError {
         got: String,
     },
     #[error("could not read archive {}: {cause}", archive.display())]
-    Unreadable { archive: PathBuf, cause: Cause },
+    Unreadable {
+        archive: PathBuf,
+        #[source]
+        cause: Cause,
+    },
     #[error(transparent)]
     File(#[from] FileError),
 }

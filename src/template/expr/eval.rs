@@ -310,7 +310,8 @@ impl<'a> Machine<'a> {
             false => format!(
                 "invalid operation: cannot call non-function of type {}",
                 found.go_type()
-            ),
+            )
+            .into(),
         }))
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::budget::Budget;
 use crate::model::Value;
 use crate::model::value::{Map, go_float};
+use crate::template::CallError;
 use crate::template::time::{Month, Time, Weekday, Zone, duration};
 
 /// How deep a list built by an expression may nest.
@@ -68,7 +69,7 @@ pub(super) enum Key {
 }
 
 /// The bare reason why something cannot be done; who catches it knows the place.
-pub(super) type Reason = String;
+pub(super) type Reason = CallError;
 
 pub(super) const MEMORY: &str = "memory budget exceeded";
 
@@ -194,7 +195,7 @@ impl Val {
             true => "nil",
             false => self.go_type(),
         };
-        format!("interface conversion: interface {{}} is {found}, not {wanted}")
+        format!("interface conversion: interface {{}} is {found}, not {wanted}").into()
     }
 
     /// Returns a number as an integer, cutting fractions off.
@@ -205,7 +206,7 @@ impl Val {
             Some(Value::Uint(value)) => Ok(*value as i64),
             #[expect(clippy::cast_possible_truncation, reason = "saturates")]
             Some(Value::Float(value)) => Ok(*value as i64),
-            _ => Err(format!("invalid operation: int({})", self.go_type())),
+            _ => Err(format!("invalid operation: int({})", self.go_type()).into()),
         }
     }
 
@@ -213,7 +214,7 @@ impl Val {
     pub(super) fn float(&self) -> Result<f64, Reason> {
         match self.number() {
             Some(number) => Ok(number.float()),
-            None => Err(format!("invalid operation: float({})", self.go_type())),
+            None => Err(format!("invalid operation: float({})", self.go_type()).into()),
         }
     }
 

@@ -53,8 +53,8 @@ fn of_time(time: &Time, name: &str, args: &Args<'_>) -> Option<Answer> {
             .time(0)
             .map(|other| time.cmp_instant(other).is_eq().into()),
         "AddDate" => (|| {
-            let moved = time.add_date(args.int(0)?, args.int(1)?, args.int(2)?);
-            moved.map(Datum::Time)
+            let moved = time.add_date(args.int(0)?, args.int(1)?, args.int(2)?)?;
+            Ok(Datum::Time(moved))
         })(),
         _ => return None,
     })

@@ -10,6 +10,7 @@ use super::lex::{self, Kind, Token, Word};
 use super::literal;
 use super::tree::{Branches, Callee, Command, Fault, Node, Operand, Pipe, Target, Term, Tree};
 use super::{builtin, sprig};
+use crate::template::CallError;
 use crate::template::env::Functions;
 
 /// How deeply blocks and parentheses may nest.
@@ -550,7 +551,7 @@ fn starts_operand(kind: Kind) -> bool {
     )
 }
 
-fn fault(at: usize, message: impl Into<String>) -> Fault {
+fn fault(at: usize, message: impl Into<CallError>) -> Fault {
     Fault {
         at,
         message: message.into(),

@@ -76,7 +76,7 @@ fn a_stray_end_is_an_error_with_its_line() {
 
 #[test]
 fn a_stray_else_is_an_error() {
-    assert_eq!(error("{{ else }}").message, "unexpected {{else}}");
+    assert_eq!(error("{{ else }}").message, "unexpected {{else}}".into());
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_dict_cannot_be_put_into_itself() {
 fn functions_of_the_caller_are_called_with_plain_values() {
     assert_eq!(text(r#"{{ (lookup (dict "a" (list 1 2))).a }}"#), "[1 2]");
     let err = error("{{ kvGet `b` `k` }}");
-    assert_eq!(err.message, "error calling kvGet: no such bucket");
+    assert_eq!(err.message, "error calling kvGet: no such bucket".into());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::runtime::{Run, Runtime};
 use super::shelf;
 use crate::model::value::Map;
 use crate::model::{Value, json};
+use crate::template::CallError;
 use crate::template::text;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +153,7 @@ impl Call {
     }
 
     /// Returns the error of a function that upstream lets speak for itself.
-    fn bare(&self, runtime: &Runtime<'_>, message: impl Into<String>) -> Fault {
+    fn bare(&self, runtime: &Runtime<'_>, message: impl Into<CallError>) -> Fault {
         runtime.fail(self.span, Problem::bare(message))
     }
 

@@ -118,14 +118,15 @@ impl Runtime<'_> {
                 match function(&values) {
                     // Wrapping its argument, a function could nest values without end.
                     Ok(value) if nests && holds(&value) => {
-                        let weight = item::weigh(&value).map_err(|m| self.limit(span, m))?;
+                        let weight = item::weigh(&value).map_err(|err| self.limit(span, err))?;
                         self.charge(weight / 8, span)?;
                         Ok(Item::Data(value))
                     }
                     Ok(value) => Ok(Item::from_answer(value)),
-                    Err(reason) => {
+                    Err(err) => {
                         let label = builtins::own_label(name);
-                        Err(self.fail(span, Problem::bare(format!("{label}: {reason}"))))
+                        let err = err.reword(|reason| format!("{label}: {reason}"));
+                        Err(self.fail(span, Problem::bare(err)))
                     }
                 }
             }
@@ -199,7 +200,7 @@ impl Runtime<'_> {
             Item::Data(Value::Str(text)) => text.as_bytes().to_vec(),
             Item::Data(Value::Float(number)) => item::plain_float(*number).into_bytes(),
             Item::Data(value @ (Value::List(_) | Value::Map(_))) => {
-                let weight = item::weigh(value).map_err(|message| self.limit(span, message))?;
+                let weight = item::weigh(value).map_err(|err| self.limit(span, err))?;
                 self.charge(weight, span)?;
                 value.to_string().into_bytes()
             }

@@ -92,7 +92,7 @@ fn convertible(name: &str, kinds: &[Kind], result: Kind) -> Result<Kind, Reason>
 
 fn aggregate(name: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
     if kinds.is_empty() {
-        return Err(format!("not enough arguments to call {name}"));
+        return Err(format!("not enough arguments to call {name}").into());
     }
     for kind in kinds {
         match kind {
@@ -109,7 +109,7 @@ fn aggregate(name: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
 }
 
 fn invalid(name: &str, kind: &str) -> Reason {
-    format!("invalid argument for {name} (type {kind})")
+    format!("invalid argument for {name} (type {kind})").into()
 }
 
 fn abs(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
@@ -141,7 +141,7 @@ fn int(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
         Some(Value::Str(text)) => text
             .parse::<i64>()
             .map(Val::from)
-            .map_err(|_| format!("invalid operation: int({text})")),
+            .map_err(|_| format!("invalid operation: int({text})").into()),
         _ => value.int().map(Val::from),
     }
 }
@@ -152,7 +152,7 @@ fn float(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
         Some(Value::Str(text)) => text
             .parse::<f64>()
             .map(Val::from)
-            .map_err(|_| format!("invalid operation: float({text})")),
+            .map_err(|_| format!("invalid operation: float({text})").into()),
         _ => value.float().map(Val::from),
     }
 }
@@ -248,7 +248,8 @@ fn whole(name: &str, value: &Val) -> Result<i64, Reason> {
         _ => Err(format!(
             "cannot use {} as argument (type int) to call {name}",
             value.go_type()
-        )),
+        )
+        .into()),
     }
 }
 
@@ -263,9 +264,7 @@ fn shift(name: &str, args: &[Val], apply: fn(i64, u32) -> i64) -> Result<Val, Re
     let value = whole(name, argument(args, 0))?;
     let by = whole(name, argument(args, 1))?;
     if by < 0 {
-        return Err(format!(
-            "invalid operation: negative shift count {by} (type int)"
-        ));
+        return Err(format!("invalid operation: negative shift count {by} (type int)").into());
     }
     Ok(apply(value, u32::try_from(by).unwrap_or(u32::MAX)).into())
 }

@@ -115,10 +115,7 @@ fn len_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
         Kind::Text | Kind::List(_) | Kind::Map(_) | Kind::AnyMap | Kind::Unknown | Kind::Any => {
             Ok(INT)
         }
-        other => Err(format!(
-            "invalid argument for len (type {})",
-            kind_name(other)
-        )),
+        other => Err(format!("invalid argument for len (type {})", kind_name(other)).into()),
     }
 }
 
@@ -133,10 +130,7 @@ fn len(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     }
     match ops::entries(value, budget) {
         Some(entries) => Ok(count(entries.len())),
-        None => Err(format!(
-            "invalid argument for len (type {})",
-            value.go_type()
-        )),
+        None => Err(format!("invalid argument for len (type {})", value.go_type()).into()),
     }
 }
 
@@ -212,7 +206,8 @@ fn repeat(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let Ok(wanted) = usize::try_from(times) else {
         return Err(format!(
             "invalid argument for repeat (expected positive integer, got {times})"
-        ));
+        )
+        .into());
     };
     if wanted > 1_000_000 {
         return Err(MEMORY.into());
@@ -224,10 +219,7 @@ fn repeat(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
 fn join(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let list = argument(args, 0);
     let Some(items) = list.items() else {
-        return Err(format!(
-            "invalid argument for join (type {})",
-            list.go_type()
-        ));
+        return Err(format!("invalid argument for join (type {})", list.go_type()).into());
     };
     let glue = match args.get(1) {
         Some(glue) => glue.text()?.as_ref(),
@@ -272,10 +264,9 @@ fn json_value(value: &Val, budget: &mut Budget<'_>) -> Result<Value, Reason> {
                 .collect::<Result<Vec<_>, Reason>>()
                 .map(|entries| entries.into_iter().collect())
         }
-        Val::Plain(Value::Float(number)) if !number.is_finite() => Err(format!(
-            "json: unsupported value: {}",
-            Value::Float(*number)
-        )),
+        Val::Plain(Value::Float(number)) if !number.is_finite() => {
+            Err(format!("json: unsupported value: {}", Value::Float(*number)).into())
+        }
         other => other.clone().into_value(budget),
     }
 }

@@ -34,12 +34,12 @@ fn encode(args: &Args<'_>, encoding: &Encoding) -> Answer {
 }
 
 /// Returns the decoded text, or, as sprig does, the text of the error.
-fn decoded(name: &str, bytes: Result<Vec<u8>, String>) -> Answer {
+fn decoded<E: std::fmt::Display>(name: &str, bytes: Result<Vec<u8>, E>) -> Answer {
     match bytes {
         Ok(bytes) => String::from_utf8(bytes)
             .map(Into::into)
-            .map_err(|_| format!("the decoded {name} data is not text")),
-        Err(reason) => Ok(reason.into()),
+            .map_err(|_| format!("the decoded {name} data is not text").into()),
+        Err(reason) => Ok(reason.to_string().into()),
     }
 }
 
