@@ -158,9 +158,10 @@ fn swap_info(vmstat: &str) -> Value {
 /// Returns the devices below the header of `/proc/swaps`, or null if there are none.
 fn swap_devices(swaps: &str) -> Value {
     let devices: Vec<Value> = swaps.lines().skip(1).filter_map(swap_device).collect();
-    match devices.is_empty() {
-        true => Value::Null,
-        false => devices.into(),
+    if devices.is_empty() {
+        Value::Null
+    } else {
+        devices.into()
     }
 }
 

@@ -245,9 +245,10 @@ fn shell_safe(text: &str) -> Verdict {
 }
 
 fn named(text: &str, what: &str, fits: bool) -> Verdict {
-    match fits {
-        true => Verdict::Yes,
-        false => Verdict::Because(format!("{} is not a valid {what}", quote(text))),
+    if fits {
+        Verdict::Yes
+    } else {
+        Verdict::Because(format!("{} is not a valid {what}", quote(text)))
     }
 }
 

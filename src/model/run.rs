@@ -115,9 +115,10 @@ impl RunSummary {
         if !error.is_empty() || summary.failed_resources > 0 {
             RunOutcome::Failed
         } else if summary.changed_resources > 0 {
-            match noop {
-                true => RunOutcome::Noop,
-                false => RunOutcome::Changed,
+            if noop {
+                RunOutcome::Noop
+            } else {
+                RunOutcome::Changed
             }
         } else if summary.total_resources > 0
             && summary.skipped_resources == summary.total_resources

@@ -229,10 +229,8 @@ mod tests {
             Err(ContextError::Name("x".into()))
         });
         assert_eq!(asked.load(Ordering::SeqCst), 0);
-        assert_eq!(
-            bus.kv_get("B", "k"),
-            Err("invalid context name \"x\"".into())
-        );
+        let error = bus.kv_get("B", "k").unwrap_err();
+        assert_eq!(error.to_string(), "invalid context name \"x\"");
         assert_eq!(asked.load(Ordering::SeqCst), 1);
     }
 
@@ -240,9 +238,10 @@ mod tests {
     fn a_server_that_is_not_there_is_named_without_credentials() {
         // Nobody listens on port 1.
         let bus = Bus::lazy("test", || Settings::plain("nats://ann:hunter2@127.0.0.1:1"));
+        let error = bus.kv_get("B", "k").unwrap_err();
         assert_eq!(
-            bus.kv_get("B", "k"),
-            Err("can't connect to NATS at nats://127.0.0.1:1: connection refused".into())
+            error.to_string(),
+            "can't connect to NATS at nats://127.0.0.1:1: connection refused"
         );
     }
 }

@@ -157,6 +157,7 @@ fn context(variables: &Map, env: &Env) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template::CallError;
     use crate::template::expr::{self, Expect};
 
     fn rendered(engine: Engine, text: &str) -> String {
@@ -201,6 +202,51 @@ mod tests {
         assert_eq!(render(template, &env).as_deref(), Ok(b"1970".as_slice()));
         let program = expr::compile("now().UTC().Year()", Expect::Any);
         assert_eq!(program.unwrap().run(&env), Ok(Value::Int(1970)));
+    }
+
+    #[test]
+    fn every_engine_keeps_the_cause_of_a_call_that_failed() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the bus is away")]
+        struct Away;
+
+        fn has_cause(error: &(dyn std::error::Error + 'static)) -> bool {
+            error.is::<Away>() || error.source().is_some_and(has_cause)
+        }
+
+        let env = Env {
+            kv_get: Some(std::sync::Arc::new(|_, _| Err(CallError::new(Away)))),
+            read_file: Some(std::sync::Arc::new(|_| Err(CallError::new(Away)))),
+            ..Env::default()
+        };
+        for (engine, call) in [
+            (Engine::Jet, "[[ kvGet(\"b\", \"k\") ]]"),
+            (Engine::Jet, "[[ template(\"x.templ\") ]]"),
+            (Engine::Jet, "[[ template(\"{{ kvGet('b', 'k') }}\") ]]"),
+            (Engine::Go, "{{ kvGet \"b\" \"k\" }}"),
+            (Engine::Go, "{{ readFile \"x\" }}"),
+            (Engine::Go, "{{ jet \"[[ kvGet(`b`, `k`) ]]\" }}"),
+            (Engine::Jinja, "{{ kvGet('b', 'k') }}"),
+            (Engine::Jinja, "{% if kvGet('b', 'k') %}{% endif %}"),
+        ] {
+            let template = Template {
+                engine,
+                name: "input",
+                text: call.as_bytes(),
+                left: "",
+                right: "",
+            };
+            let error = render(template, &env).unwrap_err();
+            let shown = error.to_string();
+            assert_eq!(
+                shown.matches("the bus is away").count(),
+                1,
+                "{call}: {shown}"
+            );
+            assert!(has_cause(&error), "{call}: {error:?}");
+        }
+        let error = expr::eval_bool("kvGet('b', 'k')", &env, &expr::Cache::default());
+        assert!(has_cause(&error.unwrap_err()));
     }
 
     #[test]

@@ -77,9 +77,10 @@ impl About<'_> {
     }
 
     fn trusted_facts(&self) -> Facts {
-        match self.labels.is_empty() {
-            true => self.facts.clone(),
-            false => Facts::Known(self.facts.all().merge_deep(&self.labels.to_facts())),
+        if self.labels.is_empty() {
+            self.facts.clone()
+        } else {
+            Facts::Known(self.facts.all().merge_deep(&self.labels.to_facts()))
         }
     }
 }

@@ -435,7 +435,8 @@ mod tests {
         assert_eq!(run("template", &[text("a {{ 1 }}")]), Ok(text("a 1")));
         let err = run("template", &[text("self.templ")]).unwrap_err();
         assert!(
-            err.contains("templates nest deeper than 10 levels"),
+            err.as_str()
+                .contains("templates nest deeper than 10 levels"),
             "{err}"
         );
         assert_eq!(

@@ -379,7 +379,7 @@ mod tests {
     fn a_mistake_of_syntax_names_its_line() {
         let err = rendered("a\nb\n{% if %}").unwrap_err();
         assert_eq!(err.line, 3);
-        assert!(err.message.contains("syntax error"), "{err}");
+        assert!(err.message.as_str().contains("syntax error"), "{err}");
     }
 
     #[test]

@@ -283,7 +283,7 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap();
             let hop = Hop::first(&request).unwrap();
             let hop = hop.follow(status, to.as_bytes())?;
-            Ok::<_, String>((hop.method.to_string(), hop.sends_body))
+            Ok((hop.method.to_string(), hop.sends_body))
         };
         for status in [301, 302, 303] {
             assert_eq!(ask("POST", status, "/b"), Ok(("GET".into(), false)));
@@ -292,7 +292,7 @@ mod tests {
         }
         for status in [307, 308] {
             assert_eq!(ask("POST", status, "/b"), Ok(("POST".into(), true)));
-            let refused = "refusing to send the body on to g".to_owned();
+            let refused = RedirectError::Body("g".into());
             assert_eq!(ask("POST", status, "http://g/"), Err(refused));
         }
     }

@@ -202,13 +202,14 @@ impl<'a> Source<'a> {
             }
         }
         let got = digester.finish().to_string();
-        match got.eq_ignore_ascii_case(checksum) {
-            true => Ok(()),
-            false => Err(UnpackError::Replaced {
+        if got.eq_ignore_ascii_case(checksum) {
+            Ok(())
+        } else {
+            Err(UnpackError::Replaced {
                 archive: self.path.to_owned(),
                 expected: checksum.to_owned(),
                 got,
-            }),
+            })
         }
     }
 

@@ -127,9 +127,11 @@ fn time_method(
         ("Add", [Val::Duration(nanos)]) => Ok(Val::Time(time.add(*nanos)?)),
         ("Truncate", [Val::Duration(nanos)]) => Ok(Val::Time(time.truncate(*nanos)?)),
         ("Round", [Val::Duration(nanos)]) => Ok(Val::Time(time.round(*nanos)?)),
-        ("AddDate", [years, months, days]) => Ok(Val::Time(time
-            .add_date(years.int()?, months.int()?, days.int()?)
-            ?)),
+        ("AddDate", [years, months, days]) => Ok(Val::Time(time.add_date(
+            years.int()?,
+            months.int()?,
+            days.int()?,
+        )?)),
         ("Format", [layout]) => {
             let layout = layout.text()?;
             budget.write(layout.len().saturating_mul(time::GROWTH))?;

@@ -345,14 +345,17 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
         (
             Val::Plain(Value::Map(_)) | Val::Fact(Value::Map(_)) | Val::Facts | Val::Environ,
             None,
-        ) => match key.is_null() {
-            true => Ok(Val::NULL),
-            false => Err(format!(
-                "reflect.Value.MapIndex: value of type {} is not assignable to type string",
-                key.go_type()
-            )
-            .into()),
-        },
+        ) => {
+            if key.is_null() {
+                Ok(Val::NULL)
+            } else {
+                Err(format!(
+                    "reflect.Value.MapIndex: value of type {} is not assignable to type string",
+                    key.go_type()
+                )
+                .into())
+            }
+        }
         (Val::Dict(dict), _) => Ok(Key::new(key)
             .and_then(|key| dict.entries.get(&key).cloned())
             .unwrap_or_else(|| dict.missing.clone())),
@@ -374,16 +377,18 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
 
 /// Returns where an index points; a negative one counts from the end.
 pub(super) fn place(index: i64, len: usize) -> Option<usize> {
-    match index < 0 {
-        true => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
-        false => usize::try_from(index).ok().filter(|index| *index < len),
+    if index < 0 {
+        len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?)
+    } else {
+        usize::try_from(index).ok().filter(|index| *index < len)
     }
 }
 
 fn out_of_range(index: i64, len: usize) -> Reason {
-    let index = match index < 0 {
-        true => index.saturating_add(i64::try_from(len).unwrap_or(i64::MAX)),
-        false => index,
+    let index = if index < 0 {
+        index.saturating_add(i64::try_from(len).unwrap_or(i64::MAX))
+    } else {
+        index
     };
     format!("index out of range: {index} (array length is {len})").into()
 }
@@ -396,9 +401,12 @@ pub(super) fn slice(
     budget: &mut Budget<'_>,
 ) -> Result<Val, Reason> {
     let bounds = |len: usize| -> Result<(usize, usize), Reason> {
-        let bound = |index: i64| match index < 0 {
-            true => place(index, len).unwrap_or(0),
-            false => usize::try_from(index).unwrap_or(usize::MAX).min(len),
+        let bound = |index: i64| {
+            if index < 0 {
+                place(index, len).unwrap_or(0)
+            } else {
+                usize::try_from(index).unwrap_or(usize::MAX).min(len)
+            }
         };
         let to = to.map_or(Ok(len), |to| to.int().map(bound))?;
         let from = from.map_or(Ok(0), |from| from.int().map(bound))?;

@@ -143,10 +143,13 @@ impl Val {
             Self::Month(_) => "time.Month",
             Self::Weekday(_) => "time.Weekday",
             Self::List(_) => "[]interface {}",
-            Self::Dict(dict) => match dict.is_text_keyed() {
-                true => "map[string]interface {}",
-                false => "map[interface {}]interface {}",
-            },
+            Self::Dict(dict) => {
+                if dict.is_text_keyed() {
+                    "map[string]interface {}"
+                } else {
+                    "map[interface {}]interface {}"
+                }
+            }
         }
     }
 
@@ -191,9 +194,10 @@ impl Val {
     }
 
     fn is_not(&self, wanted: &str) -> Reason {
-        let found = match self.is_null() {
-            true => "nil",
-            false => self.go_type(),
+        let found = if self.is_null() {
+            "nil"
+        } else {
+            self.go_type()
         };
         format!("interface conversion: interface {{}} is {found}, not {wanted}").into()
     }
@@ -289,9 +293,10 @@ impl Val {
 
 fn deeper<'a>(items: impl Iterator<Item = &'a Val>) -> Result<u32, Reason> {
     let nesting = items.map(Val::nesting).max().unwrap_or(0) + 1;
-    match nesting > MAX_NESTING {
-        true => Err("recursion depth exceeded".into()),
-        false => Ok(nesting),
+    if nesting > MAX_NESTING {
+        Err("recursion depth exceeded".into())
+    } else {
+        Ok(nesting)
     }
 }
 
@@ -348,9 +353,10 @@ impl Key {
 
 fn sortable_bits(value: f64) -> u64 {
     let bits = value.to_bits();
-    match value.is_sign_negative() {
-        true => !bits,
-        false => bits | (1 << 63),
+    if value.is_sign_negative() {
+        !bits
+    } else {
+        bits | (1 << 63)
     }
 }
 

@@ -26,9 +26,10 @@ pub fn call(receiver: &Datum, name: &str, args: &Args<'_>) -> Option<Answer> {
 fn of_time(time: &Time, name: &str, args: &Args<'_>) -> Option<Answer> {
     if let Some(number) = time.number(name) {
         // Counts since 1970 are Go's `int64`, parts of a date its `int`.
-        return Some(Ok(match name.starts_with("Unix") {
-            true => Datum::Int64(number),
-            false => Datum::Int(number),
+        return Some(Ok(if name.starts_with("Unix") {
+            Datum::Int64(number)
+        } else {
+            Datum::Int(number)
         }));
     }
     Some(match name {

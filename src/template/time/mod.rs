@@ -207,9 +207,10 @@ impl Time {
     /// Returns how much later this is, at most what a duration can hold.
     pub fn since(&self, other: &Self) -> i64 {
         let nanos = (self.utc - other.utc).num_nanoseconds();
-        nanos.unwrap_or(match self.utc < other.utc {
-            true => i64::MIN,
-            false => i64::MAX,
+        nanos.unwrap_or(if self.utc < other.utc {
+            i64::MIN
+        } else {
+            i64::MAX
         })
     }
 

@@ -105,9 +105,10 @@ fn number<'t>(
     what: &'static str,
 ) -> Result<(u32, &'t str), Miss> {
     let (number, rest) = digits(value, if is_fixed { 2 } else { 1 }, 2)?;
-    match number < limit {
-        true => Ok((number, rest)),
-        false => Err(Miss::Range(what)),
+    if number < limit {
+        Ok((number, rest))
+    } else {
+        Err(Miss::Range(what))
     }
 }
 
@@ -297,9 +298,10 @@ impl<'t> Found<'t> {
                 let utc = time.utc.naive_utc();
                 let is_default = default.offset(utc) == offset
                     && name.is_none_or(|name| default.abbreviation(utc) == name);
-                match is_default {
-                    true => time,
-                    false => time.within(Zone::Fixed(offset, name.unwrap_or_default().into())),
+                if is_default {
+                    time
+                } else {
+                    time.within(Zone::Fixed(offset, name.unwrap_or_default().into()))
                 }
             }),
             (_, None, Some(name)) => match default.offset_of_name(name, local) {

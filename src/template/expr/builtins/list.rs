@@ -63,9 +63,10 @@ fn item_of(problem: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
 
 fn list_kind(name: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
     let kind = only(kinds)?;
-    match kind.is_list() || kind.is_unknown() {
-        true => Ok(LIST),
-        false => Err(format!("cannot {name} {}", kind_name(kind)).into()),
+    if kind.is_list() || kind.is_unknown() {
+        Ok(LIST)
+    } else {
+        Err(format!("cannot {name} {}", kind_name(kind)).into())
     }
 }
 

@@ -62,9 +62,10 @@ fn entries(
 
 fn pairs_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
     let kind = only(kinds)?;
-    match kind.is_list() || kind.is_unknown() {
-        true => Ok(Kind::AnyMap),
-        false => Err(format!("cannot transform {} from pairs", kind_name(kind)).into()),
+    if kind.is_list() || kind.is_unknown() {
+        Ok(Kind::AnyMap)
+    } else {
+        Err(format!("cannot transform {} from pairs", kind_name(kind)).into())
     }
 }
 

@@ -70,9 +70,10 @@ const BITS: &[Overload] = &[Overload(&[INT, INT], INT)];
 
 fn numeric(name: &str, kinds: &[Kind], result: Option<Kind>) -> Result<Kind, Reason> {
     let kind = only(kinds)?;
-    match kind.is_number() || kind.is_unknown() {
-        true => Ok(result.unwrap_or(kind)),
-        false => Err(invalid(name, &kind_name(kind))),
+    if kind.is_number() || kind.is_unknown() {
+        Ok(result.unwrap_or(kind))
+    } else {
+        Err(invalid(name, &kind_name(kind)))
     }
 }
 
@@ -235,9 +236,10 @@ fn median(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
         Some(index) if found.len().is_multiple_of(2) => found.get(index).copied().unwrap_or(0.0),
         _ => upper,
     };
-    Ok(match found.len().is_multiple_of(2) {
-        true => f64::midpoint(lower, upper),
-        false => upper,
+    Ok(if found.len().is_multiple_of(2) {
+        f64::midpoint(lower, upper)
+    } else {
+        upper
     }
     .into())
 }

@@ -159,19 +159,20 @@ fn split(args: &[Val], keep: bool, budget: &mut Budget<'_>) -> Result<Val, Reaso
     let mut parts: Vec<Val> = Vec::new();
     let mut rest = text;
     while parts.len() + 1 < limit {
-        let end = match separator.is_empty() {
-            true => rest
-                .chars()
+        let end = if separator.is_empty() {
+            rest.chars()
                 .next()
                 .map(char::len_utf8)
-                .filter(|len| *len < rest.len()),
-            false => rest.find(separator),
+                .filter(|len| *len < rest.len())
+        } else {
+            rest.find(separator)
         };
         let Some(end) = end else { break };
         let (part, after) = rest.split_at(end);
-        let kept = match keep {
-            true => rest.get(..end + separator.len()).unwrap_or(part),
-            false => part,
+        let kept = if keep {
+            rest.get(..end + separator.len()).unwrap_or(part)
+        } else {
+            part
         };
         budget.grow(1)?;
         parts.push(kept.into());
@@ -191,9 +192,10 @@ fn replace(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
         Some(limit) => usize::try_from(limit.int()?).unwrap_or(usize::MAX),
         None => usize::MAX,
     };
-    let found = match old.is_empty() {
-        true => text.chars().count() + 1,
-        false => text.matches(old).count(),
+    let found = if old.is_empty() {
+        text.chars().count() + 1
+    } else {
+        text.matches(old).count()
     };
     let added = found.min(limit).saturating_mul(new.len());
     budget.write(text.len().saturating_add(added))?;
@@ -275,9 +277,12 @@ fn json_value(value: &Val, budget: &mut Budget<'_>) -> Result<Value, Reason> {
 fn from_json(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let text = argument(args, 0).text()?;
     budget.write(text.len())?;
-    let value: Value = serde_json::from_str(text).map_err(|err| match err.is_eof() {
-        true => "unexpected end of JSON input".to_owned(),
-        false => format!("invalid JSON: {err}"),
+    let value: Value = serde_json::from_str(text).map_err(|err| {
+        if err.is_eof() {
+            "unexpected end of JSON input".to_owned()
+        } else {
+            format!("invalid JSON: {err}")
+        }
     })?;
     Ok(Val::Plain(crate::template::path::with_float_numbers(value)))
 }

@@ -344,15 +344,17 @@ impl Parser<'_> {
 
     fn index(&mut self, node: Id, optional: bool) -> Result<Id, Fault> {
         let at = self.next()?.at;
-        let from = match self.current.is_operator(":") {
-            true => None,
-            false => Some(self.expression(0)?),
+        let from = if self.current.is_operator(":") {
+            None
+        } else {
+            Some(self.expression(0)?)
         };
         if self.current.is_operator(":") {
             self.next()?;
-            let to = match self.current.is_bracket("]") {
-                true => None,
-                false => Some(self.expression(0)?),
+            let to = if self.current.is_bracket("]") {
+                None
+            } else {
+                Some(self.expression(0)?)
             };
             self.expect_bracket("]")?;
             return self.push(NodeKind::Slice { node, from, to }, at);
@@ -368,9 +370,10 @@ impl Parser<'_> {
             method: false,
         };
         let member = self.push(kind, at)?;
-        match optional {
-            true => self.push(NodeKind::Chain(member), at),
-            false => Ok(member),
+        if optional {
+            self.push(NodeKind::Chain(member), at)
+        } else {
+            Ok(member)
         }
     }
 }
