@@ -101,10 +101,11 @@ fn virtual_memory(meminfo: &str) -> Value {
     let total = bytes("MemTotal");
     // Memory that the kernel gives back when asked counts as cache.
     let cached = bytes("Cached").saturating_add(bytes("SReclaimable"));
-    let available = match counts.contains_key("MemAvailable") {
-        true => bytes("MemAvailable"),
+    let available = if counts.contains_key("MemAvailable") {
+        bytes("MemAvailable")
+    } else {
         // Kernels and containers that do not say: what is free or easily made so.
-        false => bytes("MemFree").saturating_add(cached),
+        bytes("MemFree").saturating_add(cached)
     };
     let used = total.saturating_sub(available);
     facts.extend([

@@ -131,11 +131,6 @@ impl FileError {
         self.os_kind() == Some(io::ErrorKind::NotFound)
     }
 
-    /// Whether the system forbade it.
-    pub fn is_permission_denied(&self) -> bool {
-        self.os_kind() == Some(io::ErrorKind::PermissionDenied)
-    }
-
     /// Whether there is no room for it.
     pub fn is_storage_full(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};

@@ -385,11 +385,11 @@ impl<'a> Transfer<'a> {
             text = cause.to_string();
             next = cause.source();
         }
-        match text.is_empty() {
+        if text.is_empty() {
             // Its own text would name the URL with all that it carries.
-            true => "no answer that HTTP allows".into(),
-            false => Cause::from(io::Error::other(text)).to_string(),
+            return "no answer that HTTP allows".into();
         }
+        Cause::from(io::Error::other(text)).to_string()
     }
 }
 

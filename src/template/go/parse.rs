@@ -10,6 +10,7 @@ use super::lex::{self, Kind, Token, Word};
 use super::literal;
 use super::tree::{Branches, Callee, Command, Fault, Node, Operand, Pipe, Target, Term, Tree};
 use super::{builtin, sprig};
+use crate::model::quote::quote;
 use crate::template::CallError;
 use crate::template::env::Functions;
 
@@ -568,7 +569,7 @@ fn unexpected(token: Token<'_>, context: &str) -> Fault {
         Kind::Word(_) | Kind::Dot | Kind::Nil => {
             format!("unexpected <{}> in {context}", token.text)
         }
-        _ => format!("unexpected {:?} in {context}", token.text),
+        _ => format!("unexpected {} in {context}", quote(token.text)),
     };
     fault(token.at, message)
 }

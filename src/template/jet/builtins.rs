@@ -11,6 +11,7 @@ use super::item::{self, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime};
 use super::shelf;
+use crate::model::quote::quote;
 use crate::model::value::Map;
 use crate::model::{Value, json};
 use crate::template::CallError;
@@ -450,7 +451,7 @@ impl Call {
 
 fn describe(runtime: &Runtime<'_>, item: &Item) -> String {
     match item {
-        Item::Data(Value::Str(text)) => format!("{text:?}"),
+        Item::Data(Value::Str(text)) => quote(text),
         item => runtime.show(item),
     }
 }

@@ -8,6 +8,7 @@ use super::error::{Problem, Span};
 use super::item::{self, Callable, Item};
 use super::runtime::{Run, Runtime};
 use crate::model::Value;
+use crate::model::quote::quote;
 
 impl Runtime<'_> {
     /// Runs a pipeline and prints its result.
@@ -39,8 +40,10 @@ impl Runtime<'_> {
             Item::Function(function) => self.command_call(*function, arguments, None, span),
             other => {
                 let (text, name) = (self.source.quote(span), other.type_name());
-                let message =
-                    format!("command {text:?} has arguments but is {name}, not a function");
+                let message = format!(
+                    "command {} has arguments but is {name}, not a function",
+                    quote(&text)
+                );
                 Err(self.fail(span, message))
             }
         }
@@ -58,7 +61,10 @@ impl Runtime<'_> {
             }
             other => {
                 let (text, name) = (self.source.quote(span), other.type_name());
-                let message = format!("pipe command {text:?} must be a function, but is {name}");
+                let message = format!(
+                    "pipe command {} must be a function, but is {name}",
+                    quote(&text)
+                );
                 Err(self.fail(span, message))
             }
         }

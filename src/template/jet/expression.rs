@@ -7,6 +7,7 @@ use super::ast::{Arguments, Expr, ExprKind, Operator, Step};
 use super::item::Item;
 use super::parser::{Parsed, Parser};
 use super::token::{Keyword, Kind, Token};
+use crate::model::quote::quote;
 use crate::template::CallError;
 use crate::template::literal::{self, Number};
 
@@ -104,7 +105,7 @@ impl Parser {
             if token.kind == Kind::Field && !token.spaced {
                 if matches!(base.kind, ExprKind::Literal(_)) {
                     let text = self.source.quote(base.span);
-                    let message = format!("unexpected . after term {text:?}");
+                    let message = format!("unexpected . after term {}", quote(&text));
                     return Err(self.error(token.span, message));
                 }
                 // Within one run of fields, white space may stand before a dot.

@@ -7,6 +7,7 @@ use super::ast::Operator;
 use super::error::Problem;
 use super::item::Item;
 use crate::model::Value;
+use crate::model::quote::quote;
 
 /// A number, as the language computes with it. Integers wrap, as in Go.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +61,10 @@ impl Number {
                 Self::Int(_) => text.parse().ok().map(Self::Int),
                 Self::Float(_) => text.parse().ok().map(Self::Float),
             };
-            let message = format!("strconv.{function}: parsing {text:?}: invalid syntax");
+            let message = format!(
+                "strconv.{function}: parsing {}: invalid syntax",
+                quote(&text)
+            );
             return number.ok_or(Problem::bare(message));
         }
         Err(Problem::bare(match right {

@@ -239,7 +239,7 @@ fn join(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
 
 fn to_json(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let value = json_value(argument(args, 0), budget)?;
-    let text = json::pretty(&value).map_err(|err| err.to_string())?;
+    let text = json::pretty(&value)?;
     budget.write(text.len())?;
     Ok(text.into())
 }

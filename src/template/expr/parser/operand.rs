@@ -1,6 +1,7 @@
 //! Operands: literals, names, calls, and the members and slices that follow them.
 
 use super::{Parser, unary};
+use crate::model::quote::quote;
 use crate::template::expr::ast::{Each, Id, NodeKind};
 use crate::template::expr::builtins;
 use crate::template::expr::error::Fault;
@@ -98,7 +99,7 @@ impl Parser<'_> {
         let wrong = |what: &str, reason: &str| {
             Fault::at(
                 self.current.at,
-                format!("invalid {what} literal: {plain:?}: {reason}"),
+                format!("invalid {what} literal: {}: {reason}", quote(&plain)),
             )
         };
         let whole = |what, digits: &str, radix| {

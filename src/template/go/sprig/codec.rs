@@ -43,12 +43,16 @@ fn decoded<E: std::fmt::Display>(name: &str, bytes: Result<Vec<u8>, E>) -> Answe
     }
 }
 
-fn base32(text: &str) -> Result<Vec<u8>, String> {
+#[derive(Debug, thiserror::Error)]
+#[error("illegal base32 data at input byte {0}")]
+struct Base32Error(usize);
+
+fn base32(text: &str) -> Result<Vec<u8>, Base32Error> {
     // Go passes over line breaks.
     let text = text.replace(['\r', '\n'], "");
     BASE32
         .decode(text.as_bytes())
-        .map_err(|err| format!("illegal base32 data at input byte {}", err.position))
+        .map_err(|err| Base32Error(err.position))
 }
 
 fn adler32(text: &str) -> u32 {

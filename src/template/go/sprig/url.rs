@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::model::quote::quote;
 use crate::template::go::call::{Answer, Args, Native, takes};
 use crate::template::go::datum::{Datum, Entries};
 use crate::template::text::percent;
@@ -26,7 +27,7 @@ fn host(args: &Args<'_>) -> Answer {
 }
 
 fn parse(text: &str) -> Answer {
-    let failed = |reason: &str| format!("unable to parse url: parse {text:?}: {reason}");
+    let failed = |reason: &str| format!("unable to parse url: parse {}: {reason}", quote(text));
     if text.chars().any(|c| c.is_ascii_control()) {
         return Err(failed("invalid control character in URL").into());
     }
