@@ -27,6 +27,7 @@ use crate::run::bus::Bus;
 use crate::run::environment::registered;
 use crate::run::log::Log;
 use crate::system::Digest;
+use crate::template::CallError;
 use crate::template::env::Registrations;
 
 /// How many different questions are watched.
@@ -63,7 +64,8 @@ impl Notes {
             let found = registered(&*bus, &stream, words);
             let digest = found.as_deref().ok().and_then(digest_of);
             notes.note(words.map(str::to_owned), digest);
-            Ok(found?.iter().map(Entry::to_value).collect::<Value>())
+            let found = found.map_err(CallError::new)?;
+            Ok(found.iter().map(Entry::to_value).collect::<Value>())
         })
     }
 

@@ -80,7 +80,7 @@ use crate::run::handover::Intake;
 use crate::run::log::Log;
 use crate::run::pause::PauseStore;
 use crate::system::files::{self, FileError};
-use crate::system::{Clock, SystemClock};
+use crate::system::{Clock, RandomError, SystemClock};
 
 /// How long the current run may go on after the agent was told to stop.
 const RUN_GRACE: Duration = Duration::from_secs(30);
@@ -112,6 +112,8 @@ pub enum AgentError {
     Monitor(#[from] MonitorError),
     #[error(transparent)]
     Name(#[from] BadName),
+    #[error(transparent)]
+    Random(#[from] RandomError),
     #[error("made-up resource: {0}")]
     MadeUp(#[from] RequestError),
 }
@@ -465,7 +467,7 @@ fn build(
         config.identity.token(),
         log.clone(),
     );
-    let herald = Herald::new(&config.choria, &config.identity, clock.clone(), log.clone());
+    let herald = Herald::new(&config.choria, &config.identity, clock.clone(), log.clone())?;
     let registrar = config
         .registration
         .map(|_| Registrar::new(clock.clone(), metrics.clone(), log.clone()));
@@ -510,7 +512,7 @@ fn build(
         executor,
         metrics,
         log,
-        memory: Memory::default(),
+        memory: Memory::new()?,
     };
     if let Some(reason) = trouble {
         node.say(

@@ -28,7 +28,7 @@ use crate::nats::Bus;
 use crate::run::executor::Executor;
 use crate::run::log::Log;
 use crate::run::pause::PauseStore;
-use crate::system::Clock;
+use crate::system::{Clock, RandomError};
 
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -78,7 +78,6 @@ pub struct Node {
 }
 
 /// What a node remembers while it runs.
-#[derive(Default)]
 pub(super) struct Memory {
     ids: Mutex<EventIds>,
     last_run: Mutex<Option<RunSummary>>,
@@ -89,6 +88,19 @@ pub(super) struct Memory {
     has_converged: AtomicBool,
     /// Wakes whoever tells others what the node says about itself.
     news: Notify,
+}
+
+impl Memory {
+    pub(super) fn new() -> Result<Self, RandomError> {
+        Ok(Self {
+            ids: Mutex::new(EventIds::new()?),
+            last_run: Mutex::default(),
+            generation: AtomicU64::default(),
+            patrolled: AtomicU64::default(),
+            has_converged: AtomicBool::default(),
+            news: Notify::default(),
+        })
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_manager_with_an_abstract_name_hears_us_too() {
-        let name = format!("ccm-notify-{:032x}", crate::system::random());
+        let name = format!("ccm-notify-{:032x}", crate::system::random().unwrap());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
         let environ = environ(&[("NOTIFY_SOCKET", &format!("@{name}"))]);

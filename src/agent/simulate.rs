@@ -32,7 +32,7 @@ use crate::model::resource::Resource;
 use crate::nats::{Patience, Settings, Subjects, connect};
 use crate::run::executor::{EnsureError, Executor, Work};
 use crate::run::log::Log;
-use crate::system::{Clock, Digest, random};
+use crate::system::{Clock, Digest, RandomError};
 
 /// How many nodes are started at the same time.
 const AT_ONCE: usize = 64;
@@ -100,23 +100,23 @@ impl Executor for Simulated {
 }
 
 impl Simulated {
-    fn new(node: &NodeName, failure_rate: f64, latency: Duration) -> Self {
-        Self {
+    fn new(node: &NodeName, failure_rate: f64, latency: Duration) -> Result<Self, RandomError> {
+        Ok(Self {
             node: node.clone(),
             failure_rate,
             latency,
-            ids: Mutex::default(),
+            ids: Mutex::new(EventIds::new()?),
             asked: Mutex::default(),
-        }
+        })
     }
 
     /// Returns the event of a resource as if it had been applied, after the time that takes.
     fn event(&self, clock: &dyn Clock, resource: &Arc<Resource>, noop: bool) -> TransactionEvent {
         let began = clock.monotonic();
-        // Half to one and a half of the average.
-        let chance = (random() & 0xffff) as f64 / 65536.0;
-        clock.sleep(self.latency.mul_f64(0.5 + chance));
         let mut event = self.verdict(clock, resource, noop);
+        // Half to one and a half of the average; no two events have the same id.
+        let chance = part_of(event.event_id.as_str());
+        clock.sleep(self.latency.mul_f64(0.5 + chance));
         event.duration = clock.monotonic().saturating_sub(began);
         event
     }
@@ -147,19 +147,22 @@ impl Simulated {
     }
 
     fn fails(&self, label: &str) -> bool {
-        let text = format!("{}/{label}", self.node);
-        let digest = Digest::of(text.as_bytes());
-        let (first, _) = digest
-            .as_bytes()
-            .split_first_chunk()
-            .unwrap_or((&[0; 4], &[]));
-        let part = f64::from(u32::from_be_bytes(*first)) / f64::from(u32::MAX);
-        part < self.failure_rate
+        part_of(&format!("{}/{label}", self.node)) < self.failure_rate
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns a number from 0 to 1 that a text decides.
+fn part_of(text: &str) -> f64 {
+    let digest = Digest::of(text.as_bytes());
+    let (first, _) = digest
+        .as_bytes()
+        .split_first_chunk()
+        .unwrap_or((&[0; 4], &[]));
+    f64::from(u32::from_be_bytes(*first)) / f64::from(u32::MAX)
 }
 
 /// A fleet that is simulated.
@@ -207,7 +210,7 @@ impl Simulation {
             async move {
                 let connection = connect(settings, Patience::ForEver, "choria-ccm").await?;
                 let identity = &config.identity;
-                let executor = Simulated::new(identity, options.failure_rate, options.latency);
+                let executor = Simulated::new(identity, options.failure_rate, options.latency)?;
                 let executor = Arc::new(executor);
                 let parts = Parts {
                     environ: BTreeMap::new(),

@@ -146,7 +146,9 @@ impl Asked<'_> {
             state_dir: self.config.state_dir.clone(),
             run_dir: self.config.run_dir(),
             identity: self.identity.clone(),
-            run_id: EventIds::default().next(self.clock.now()),
+            run_id: EventIds::new()
+                .map_err(Failure::aborted)?
+                .next(self.clock.now()),
             task,
             noop: false,
             health_check_only: false,

@@ -44,7 +44,7 @@ pub(super) fn record(
     let now = clock.now();
     let event = AuditEvent {
         protocol: AUDIT.into(),
-        event_id: EventIds::default().next(now),
+        event_id: EventIds::new().map_err(Failure::aborted)?.next(now),
         timestamp: now,
         identity: identity.clone(),
         collective: request.collective.parse().map_err(Failure::invalid)?,

@@ -5,6 +5,7 @@
 //! on the book tells. The run lock of the node and the lock of the book are taken by the one process that
 //! needs them, for as long as it lives: between two that want them nothing can go wrong.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use crate::run::handover::{Handover, HandoverError};
 use crate::run::source::ManifestSource;
 use crate::run::{self, Governors, Host, OutsideData, Request, RunError, RunLock, run_of};
 use crate::system::runner::{detach, lead_session};
-use crate::system::{Cause, Clock, Command, FileLock, LockError, files};
+use crate::system::{Cause, Clock, Command, FileLock, LockError, RandomError, files};
 use crate::template::env::Facts;
 
 /// The longest order: a request with facts.
@@ -128,6 +129,8 @@ pub enum DetachedError {
     Busy { run: Option<RunId>, holder: String },
     #[error(transparent)]
     Book(#[from] BookError),
+    #[error(transparent)]
+    Random(#[from] RandomError),
 }
 
 /// Returns the refusal of a node that is busy with a run, or with something else.
@@ -177,6 +180,7 @@ impl Order {
     /// Makes the run, and returns what happened until it was over or something stood in its way.
     fn perform(
         &self,
+        ids: &RefCell<EventIds>,
         clock: &Arc<dyn Clock>,
         handing: &mut Handing,
     ) -> (Session, Option<RunError>) {
@@ -187,7 +191,7 @@ impl Order {
                     Ok(resource) => resource,
                     Err(error) => return (session, Some(error.into())),
                 };
-                let (session, event) = self.with_host(clock, |host| {
+                let (session, event) = self.with_host(ids, clock, |host| {
                     run::ensure(resource, self.mode(), session, host, handing)
                 });
                 (session, event.err())
@@ -199,20 +203,26 @@ impl Order {
                     caller: self.caller.clone(),
                     ..Request::new(self.run_id.clone(), manifest.clone(), self.mode())
                 };
-                let completed = self.with_host(clock, |host| run::apply(&request, host, handing));
+                let completed =
+                    self.with_host(ids, clock, |host| run::apply(&request, host, handing));
                 (completed.session, completed.error)
             }
         }
     }
 
     /// Gives a run what it works with.
-    fn with_host<T>(&self, clock: &Arc<dyn Clock>, run: impl FnOnce(&Host<'_>) -> T) -> T {
+    fn with_host<T>(
+        &self,
+        ids: &RefCell<EventIds>,
+        clock: &Arc<dyn Clock>,
+        run: impl FnOnce(&Host<'_>) -> T,
+    ) -> T {
         let bus = self.bus();
         let surroundings = surroundings(&self.facts, &bus, clock.clone());
         let env = |directory: &Path| Ok(surroundings.env(directory));
         let data = |_: &Facts| Ok(OutsideData::default());
         let gate = |_: &Resource, _: &str, _: Mode| Ok(());
-        let next_id = || EventIds::default().next(clock.now());
+        let next_id = || ids.borrow_mut().next(clock.now());
         let goes_on: StopReason = Arc::new(|| None);
         run(&Host {
             identity: &self.identity,
@@ -286,6 +296,7 @@ pub fn carry_out(
     mut tell: impl Write,
     clock: Arc<dyn Clock>,
 ) -> Result<(), DetachedError> {
+    let ids = RefCell::new(EventIds::new()?);
     let begun = begin(order, &*clock);
     let word = match &begun {
         Ok(_) => Word::Begun,
@@ -301,7 +312,7 @@ pub fn carry_out(
     drop(tell);
     let (order, book, record, _locks) = begun?;
     let mut handing = Handing::begin(&order, record.started);
-    let (session, error) = order.perform(&clock, &mut handing);
+    let (session, error) = order.perform(&ids, &clock, &mut handing);
     let result = order.result(&session, error.as_ref());
     // Events are safe before anybody hears that the run is over.
     let untold = handing.finish();

@@ -118,7 +118,8 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         diff: args.diff,
     };
     let manifest = ManifestSource::Source(args.manifest.clone());
-    let request = Request::new(EventIds::default().next(SystemClock.now()), manifest, mode);
+    let mut ids = EventIds::new().map_err(CliError::failed)?;
+    let request = Request::new(ids.next(SystemClock.now()), manifest, mode);
     let collective = args.choria_collective.clone();
     let collective = collective.unwrap_or_else(Token::choria_collective);
     let setup = Setup {

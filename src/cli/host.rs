@@ -1,5 +1,6 @@
 //! What the command line gives a run to work with, and how a person follows it.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use crate::run::{
     DataError, EnvironmentError, Governors, Host, OutsideData, RunError, data, local_identity,
 };
 use crate::system::{Clock as _, SystemClock, files};
+use crate::template::CallError;
 use crate::template::env::Facts;
 
 /// Where the extra data of a run comes from, and what it is to the run.
@@ -66,7 +68,8 @@ impl Setup<'_> {
         };
         let data = |facts: &Facts| self.data(facts, &bus);
         let gate = |_: &Resource, _: &str, _: Mode| Ok(());
-        let next_id = || EventIds::default().next(SystemClock.now());
+        let ids = RefCell::new(EventIds::new().map_err(CliError::failed)?);
+        let next_id = || ids.borrow_mut().next(SystemClock.now());
         Ok(run(&Host {
             identity: &identity(),
             collective: &Token::default_collective(),
@@ -142,7 +145,7 @@ fn is_missing(source: &Source) -> Result<bool, DataError> {
     };
     let found = files::inspect(path, true).map_err(|err| HieraError::Fetch {
         from: source.clone(),
-        cause: err.to_string(),
+        cause: CallError::new(err),
     })?;
     Ok(found.is_none())
 }

@@ -56,7 +56,10 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
 fn new(directory: Option<PathBuf>, console: &Console) -> Result<Verdict, CliError> {
     let directory = match directory {
         Some(directory) => std::path::absolute(directory).map_err(CliError::usage)?,
-        None => std::env::temp_dir().join(format!("ccm-session-{}", random() as u64)),
+        None => {
+            let number = random().map_err(CliError::failed)? as u64;
+            std::env::temp_dir().join(format!("ccm-session-{number}"))
+        }
     };
     Session::create(&directory).map_err(CliError::failed)?;
     console.print(&format!(

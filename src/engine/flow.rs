@@ -15,7 +15,7 @@ use crate::model::secret::REDACTED;
 use crate::model::state::State;
 use crate::model::text::go_duration;
 use crate::resource::{self, Managed, Planned, Progress, ProviderError, ResourceError, Selected};
-use crate::system::FileError;
+use crate::system::{FileError, RandomError};
 use crate::template::expr::ExprError;
 use crate::template::resolve::{self, ResolveError};
 
@@ -32,6 +32,8 @@ pub enum FlowError {
     Requirement(#[from] NoEvents),
     #[error(transparent)]
     Invalid(#[from] Invalid),
+    #[error(transparent)]
+    Random(#[from] RandomError),
 }
 
 /// Why applying a resource failed; the run goes on.
@@ -63,7 +65,7 @@ impl Engine<'_> {
             && !resolve::is_deferred(resource)
             && let Err(denied) = self.may_apply(scope, resource, named)
         {
-            let id = self.ids.next(now);
+            let id = self.next_id(now)?;
             let mut event = TransactionEvent::begin(id, now, named, resource);
             event.failed = true;
             event.errors.push(denied.to_string());
@@ -71,7 +73,7 @@ impl Engine<'_> {
         }
         let selected = resource::select_provider(resource, self.host(scope))?;
         let began = clock.monotonic();
-        let id = self.ids.next(now);
+        let id = self.next_id(now)?;
         let provider = selected.provider_name();
         let mut event = TransactionEvent::begin(id, now, provider, resource);
         event.health_check_only = scope.mode.health_check_only;

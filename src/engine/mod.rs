@@ -26,12 +26,13 @@ use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
 use crate::model::governor::{GovernorName, SlotProgress};
 use crate::model::health::{HealthCheck, HealthResult};
+use crate::model::id::EventId;
 use crate::model::policy::Denied;
 use crate::model::registration::Entry;
 use crate::model::run::RunSummary;
 use crate::model::{Resource, TypeName, Value};
 use crate::resource::{Host, package, scaffold, service};
-use crate::system::{Accounts, Clock, Runner};
+use crate::system::{Accounts, Clock, RandomError, Runner};
 use crate::template::Env;
 use crate::template::expr::Cache;
 use owed::Subscribers;
@@ -149,7 +150,8 @@ pub struct Machine<'a> {
 pub struct Engine<'a> {
     machine: Machine<'a>,
     session: Session,
-    ids: EventIds,
+    /// Made with the first event.
+    ids: Option<EventIds>,
     programs: Cache,
     packages: package::Shared,
     services: service::Memory,
@@ -168,7 +170,7 @@ impl<'a> Engine<'a> {
         Self {
             machine,
             session,
-            ids: EventIds::default(),
+            ids: None,
             programs: Cache::default(),
             packages: package::Shared::default(),
             services: service::Memory::default(),
@@ -210,6 +212,14 @@ impl<'a> Engine<'a> {
 
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    fn next_id(&mut self, now: DateTime<Utc>) -> Result<EventId, RandomError> {
+        let ids = match self.ids.take() {
+            Some(ids) => ids,
+            None => EventIds::new()?,
+        };
+        Ok(self.ids.insert(ids).next(now))
     }
 
     fn host<'h>(&'h self, scope: &'h Scope) -> Host<'h> {

@@ -83,7 +83,10 @@ impl Engine<'_> {
             .map_err(|cause| RunError::of(resource, cause))?;
         let now = self.machine.clock.now();
         let provider = &resource.common.provider;
-        let mut event = TransactionEvent::begin(self.ids.next(now), now, provider, resource);
+        let id = self
+            .next_id(now)
+            .map_err(|cause| RunError::of(resource, cause.into()))?;
+        let mut event = TransactionEvent::begin(id, now, provider, resource);
         event.health_check_only = true;
         event.skipped = !is_managed;
         if let Err(err) = self.session.record(event) {

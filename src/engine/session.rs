@@ -14,7 +14,7 @@ use crate::model::event::{
 use crate::model::id::{EventId, Reference};
 use crate::model::json;
 use crate::system::files::{self, Durability, FileError};
-use crate::system::random;
+use crate::system::{RandomError, random};
 
 const SUFFIX: &str = "event";
 
@@ -226,22 +226,27 @@ fn read_event(file: &Path) -> Result<Stored, NotAnEvent> {
 }
 
 /// Makes event ids that only grow, whatever the clock does.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct EventIds {
-    last: Option<(DateTime<Utc>, u128)>,
+    last: DateTime<Utc>,
+    payload: u128,
 }
 
 impl EventIds {
-    /// Returns the next id.
-    pub fn next(&mut self, now: DateTime<Utc>) -> EventId {
-        let (time, payload) = match self.last {
-            // The same second, or a clock set back: step on from the last id.
-            Some((time, payload)) if now.timestamp() <= time.timestamp() => (time, payload + 1),
+    /// Starts at a random id, so that nobody else makes the same ones.
+    pub fn new() -> Result<Self, RandomError> {
+        Ok(Self {
+            last: DateTime::UNIX_EPOCH,
             // The top bit stays free, so that steps never run out.
-            _ => (now, random() >> 1),
-        };
-        self.last = Some((time, payload));
-        EventId::new(time, payload)
+            payload: random()? >> 1,
+        })
+    }
+
+    /// Returns the next id. If the clock was set back, it has the time of the last one.
+    pub fn next(&mut self, now: DateTime<Utc>) -> EventId {
+        self.last = self.last.max(now);
+        self.payload += 1;
+        EventId::new(self.last, self.payload)
     }
 }
 
@@ -273,7 +278,7 @@ mod tests {
 
     #[test]
     fn ids_grow_within_a_second_and_when_the_clock_is_set_back() {
-        let mut ids = EventIds::default();
+        let mut ids = EventIds::new().unwrap();
         let mut last = ids.next(at(5));
         for second in [5, 5, 5, 3, 6, 6, 2, 9] {
             let next = ids.next(at(second));
@@ -284,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_last_event_of_a_name_or_alias_decides() {
-        let mut ids = EventIds::default();
+        let mut ids = EventIds::new().unwrap();
         let mut session = Session::memory(at(0));
         for changed in [true, false] {
             session
@@ -304,7 +309,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = directory.path().join("session");
         Session::create(&store).unwrap();
-        let mut ids = EventIds::default();
+        let mut ids = EventIds::new().unwrap();
         let mut session = Session::directory(&store).unwrap();
         for number in 0..20 {
             let name = format!("p{number}");
@@ -345,7 +350,12 @@ mod tests {
         let mut session = Session::directory(&store).unwrap();
         assert!(session.events().is_empty());
         let error = session
-            .record(event(EventIds::default().next(at(0)), "zsh", "", false))
+            .record(event(
+                EventIds::new().unwrap().next(at(0)),
+                "zsh",
+                "",
+                false,
+            ))
             .unwrap_err();
         assert!(
             error.to_string().ends_with("gone does not exist"),
@@ -358,7 +368,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut session = Session::directory(directory.path()).unwrap();
         session
-            .record(event(EventIds::default().next(at(0)), "zsh", "", false))
+            .record(event(
+                EventIds::new().unwrap().next(at(0)),
+                "zsh",
+                "",
+                false,
+            ))
             .unwrap();
         let names = files::list(directory.path()).unwrap();
         let found = files::inspect(&directory.path().join(&names[0]), false).unwrap();

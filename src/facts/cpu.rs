@@ -15,9 +15,10 @@ pub(super) fn gather(places: &Places) -> Value {
     for processor in &mut processors {
         complete(processor, places);
     }
-    let info = match processors.is_empty() {
-        true => Value::Null,
-        false => processors.into_iter().map(Value::from).collect(),
+    let info = if processors.is_empty() {
+        Value::Null
+    } else {
+        processors.into_iter().map(Value::from).collect()
     };
     [("info", info)].into_iter().collect()
 }

@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::FactError;
+use super::{FactError, ParseError};
 use crate::model::{Value, document};
 use crate::system::files::{self, FileKind};
 
@@ -74,12 +74,10 @@ impl Format {
         }
     }
 
-    fn parse(self, text: &str) -> Result<Value, String> {
+    fn parse(self, text: &str) -> Result<Value, ParseError> {
         match self {
-            Self::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
-            Self::Yaml => document::parse(text)
-                .map(|document| document.to_value())
-                .map_err(|error| error.to_string()),
+            Self::Json => Ok(serde_json::from_str(text)?),
+            Self::Yaml => Ok(document::parse(text)?.to_value()),
         }
     }
 }
@@ -160,17 +158,14 @@ impl Reader {
             });
         };
         self.left = left;
-        let failed = |reason| FactError::Parse {
+        let failed = |cause| FactError::Parse {
             path: path.to_owned(),
-            reason,
+            cause,
         };
         match format.parse(&text).map_err(failed)? {
             Value::Null => Ok(None),
             facts @ Value::Map(_) => Ok(Some(facts)),
-            other => {
-                let reason = format!("expected a mapping, found a {}", other.kind());
-                Err(failed(reason))
-            }
+            other => Err(failed(ParseError::NoMap(other.kind()))),
         }
     }
 }

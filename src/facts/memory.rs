@@ -101,10 +101,11 @@ fn virtual_memory(meminfo: &str) -> Value {
     let total = bytes("MemTotal");
     // Memory that the kernel gives back when asked counts as cache.
     let cached = bytes("Cached").saturating_add(bytes("SReclaimable"));
-    let available = match counts.contains_key("MemAvailable") {
-        true => bytes("MemAvailable"),
+    let available = if counts.contains_key("MemAvailable") {
+        bytes("MemAvailable")
+    } else {
         // Kernels and containers that do not say: what is free or easily made so.
-        false => bytes("MemFree").saturating_add(cached),
+        bytes("MemFree").saturating_add(cached)
     };
     let used = total.saturating_sub(available);
     facts.extend([
@@ -158,9 +159,10 @@ fn swap_info(vmstat: &str) -> Value {
 /// Returns the devices below the header of `/proc/swaps`, or null if there are none.
 fn swap_devices(swaps: &str) -> Value {
     let devices: Vec<Value> = swaps.lines().skip(1).filter_map(swap_device).collect();
-    match devices.is_empty() {
-        true => Value::Null,
-        false => devices.into(),
+    if devices.is_empty() {
+        Value::Null
+    } else {
+        devices.into()
     }
 }
 

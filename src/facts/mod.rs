@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::model::Value;
+use crate::model::document::DocumentError;
 use crate::model::value::Map;
 use crate::system::{Cause, Clock};
 
@@ -62,15 +63,34 @@ enum FactError {
     #[error("skipping facts file {}: all facts files together exceed {limit} bytes", path.display())]
     TooLarge { path: PathBuf, limit: u64 },
     #[error("could not read facts from {}: {cause}", path.display())]
-    Read { path: PathBuf, cause: Cause },
-    #[error("could not parse facts file {}: {reason}", path.display())]
-    Parse { path: PathBuf, reason: String },
+    Read {
+        path: PathBuf,
+        #[source]
+        cause: Cause,
+    },
+    #[error("could not parse facts file {}: {cause}", path.display())]
+    Parse {
+        path: PathBuf,
+        #[source]
+        cause: ParseError,
+    },
     #[error("could not list the network interfaces: {0}")]
-    Interfaces(Cause),
+    Interfaces(#[source] Cause),
     #[error("no usage of {}: its file system did not answer within {limit:?}", path.display())]
     Silent { path: PathBuf, limit: Duration },
     #[error("could not measure the partitions: {0}")]
-    Usage(Cause),
+    Usage(#[source] Cause),
+}
+
+/// Why a text holds no facts.
+#[derive(Debug, thiserror::Error)]
+pub enum ParseError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Yaml(#[from] DocumentError),
+    #[error("expected a mapping, found a {0}")]
+    NoMap(&'static str),
 }
 
 /// The sections every node has.

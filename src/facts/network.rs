@@ -105,9 +105,10 @@ fn interface(link: &Link) -> Value {
         .filter(|(bit, _)| link.flags & bit != 0)
         .map(|(_, word)| (*word).into())
         .collect();
-    let flags = match flags.is_empty() {
-        true => Value::Null,
-        false => flags.into(),
+    let flags = if flags.is_empty() {
+        Value::Null
+    } else {
+        flags.into()
     };
     let addresses = link.addresses.iter().map(|(ip, prefix)| -> Value {
         let address = format!("{ip}/{prefix}");

@@ -24,7 +24,7 @@ use crate::model::id::EventId;
 use crate::model::node::NodeName;
 use crate::model::text::go_time;
 use crate::nats::{Bytes, Connection, Headers, NatsError, Reply, Stop, Subjects, Verb};
-use crate::system::{Clock, random};
+use crate::system::{Clock, RandomError, random};
 
 /// How many nodes are asked at once.
 pub const IN_FLIGHT: usize = 128;
@@ -96,7 +96,7 @@ impl Gatherer {
         subjects: Subjects,
         caller: &str,
         clock: Arc<dyn Clock>,
-    ) -> Self {
+    ) -> Result<Self, RandomError> {
         let plain = caller.chars().filter(|c| !c.is_control());
         let mut caller = String::new();
         for c in plain {
@@ -105,13 +105,13 @@ impl Gatherer {
             }
             caller.push(c);
         }
-        Self {
+        Ok(Self {
             connection,
             subjects,
-            request_id: EventId::new(clock.now(), random()),
+            request_id: EventId::new(clock.now(), random()?),
             caller,
             clock,
-        }
+        })
     }
 
     /// Returns the id that all its requests carry.

@@ -12,7 +12,7 @@ pub mod nagios;
 
 use std::time::Duration;
 
-use crate::model::health::{Format, HealthCheck, HealthResult, HealthStatus};
+use crate::model::health::{Format, HealthCheck, HealthResult, HealthStatus, WaitError};
 use crate::model::text::{SplitError, go_duration};
 use crate::system::{Accounts, Clock, RunError, Runner};
 use crate::template::Env;
@@ -24,9 +24,8 @@ pub use nagios::Datum;
 /// Why a check could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// A duration that can't be read; the model words it.
-    #[error("{0}")]
-    Duration(String),
+    #[error(transparent)]
+    Duration(#[from] WaitError),
     #[error("command not specified")]
     NoCommand,
     #[error(transparent)]
@@ -127,8 +126,8 @@ impl Probes<'_> {
         number: &mut i64,
         watch: &mut Watch<'_>,
     ) -> Result<Verdict, ProbeError> {
-        let timeout = check.timeout().map_err(ProbeError::Duration)?;
-        let pause = check.try_sleep().map_err(ProbeError::Duration)?;
+        let timeout = check.timeout()?;
+        let pause = check.try_sleep()?;
         let format = check.format.unwrap_or(match check.goss_rules {
             Some(_) => Format::Goss,
             None => Format::Nagios,

@@ -70,9 +70,10 @@ impl fmt::Display for KeyPath {
             if index > 0 {
                 out.write_str(".")?;
             }
-            match name.contains(['.', '[', ']', '$', '*']) {
-                true => write!(out, "'{name}'")?,
-                false => out.write_str(name)?,
+            if name.contains(['.', '[', ']', '$', '*']) {
+                write!(out, "'{name}'")?
+            } else {
+                out.write_str(name)?
             }
         }
         Ok(())

@@ -176,9 +176,10 @@ fn split_line(text: &str) -> Option<(&str, &str)> {
     }
     let end = text.find(['\n', '\r']).unwrap_or(text.len());
     let rest = text.get(end..)?;
-    let width = match rest.starts_with("\r\n") {
-        true => 2,
-        false => rest.len().min(1),
+    let width = if rest.starts_with("\r\n") {
+        2
+    } else {
+        rest.len().min(1)
     };
     text.split_at_checked(end + width)
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::sources::Source;
 use super::validate::Invalid;
 use crate::model::document::DocumentError;
+use crate::template::CallError;
 use crate::template::expr::ExprError;
 
 /// Why there is no data.
@@ -25,7 +26,11 @@ pub enum HieraError {
     Merge(String),
     /// An expression failed; `place` names the part of the document it stands in.
     #[error("{place}: {cause}")]
-    Expression { place: String, cause: ExprError },
+    Expression {
+        place: String,
+        #[source]
+        cause: ExprError,
+    },
     #[error("the hierarchy merges too much data, at level {level:?}")]
     TooLarge { level: String },
     #[error(transparent)]
@@ -46,7 +51,11 @@ pub enum HieraError {
     FileNotFound(PathBuf),
     /// For those who fetch: anything that kept them from an answer.
     #[error("failed to fetch hiera data from {from}: {cause}")]
-    Fetch { from: Source, cause: String },
+    Fetch {
+        from: Source,
+        #[source]
+        cause: CallError,
+    },
     #[error("HTTP request to {from} failed with status {code}: {status}")]
     Status {
         from: Source,
@@ -61,10 +70,11 @@ pub enum HieraError {
     Parse {
         format: &'static str,
         from: Source,
+        #[source]
         cause: DocumentError,
     },
     #[error("can't write the data as JSON: {0}")]
-    Output(String),
+    Output(#[source] CallError),
 }
 
 impl HieraError {

@@ -118,9 +118,10 @@ impl<'t> Outline<'t> {
         };
         self.entries.push(Entry {
             at: span.start.index(),
-            column: match parent.is_map {
-                true => span.start.col(),
-                false => parent.column,
+            column: if parent.is_map {
+                span.start.col()
+            } else {
+                parent.column
             },
             container,
             key,
@@ -231,8 +232,5 @@ fn key_text(text: Key<'_>, style: ScalarStyle) -> Key<'_> {
             tag: None,
         },
     };
-    match node.is_null() {
-        true => "null".into(),
-        false => text,
-    }
+    if node.is_null() { "null".into() } else { text }
 }

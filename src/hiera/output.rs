@@ -31,7 +31,7 @@ fn lines(map: &Map, prefix: &str) -> Result<String, HieraError> {
 }
 
 fn as_json(value: &Value) -> Result<String, HieraError> {
-    json::compact(value).map_err(|err| HieraError::Output(err.to_string()))
+    json::compact(value).map_err(|err| HieraError::Output(err.into()))
 }
 
 #[cfg(test)]

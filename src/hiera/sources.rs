@@ -132,9 +132,10 @@ impl Source {
 
     /// Refuses an entry of a bucket whose last operation did not put a value there.
     pub fn check_put(&self, is_put: bool) -> Result<(), HieraError> {
-        match is_put {
-            true => Ok(()),
-            false => Err(HieraError::NotPut(self.clone())),
+        if is_put {
+            Ok(())
+        } else {
+            Err(HieraError::NotPut(self.clone()))
         }
     }
 
@@ -156,9 +157,10 @@ impl Source {
             .map_err(|cause| failed(if is_json { "JSON" } else { "YAML" }, cause))?;
         Ok(Document {
             root: root.to_value(),
-            annotations: match is_json {
-                true => Annotations::default(),
-                false => annotations(text, data_key),
+            annotations: if is_json {
+                Annotations::default()
+            } else {
+                annotations(text, data_key)
             },
         })
     }

@@ -69,9 +69,10 @@ impl fmt::Display for Failure {
 /// Returns an error with every rule that the data does not keep.
 pub fn validate(data: &Value, rules: &[Rule]) -> Result<(), Invalid> {
     let failures: Vec<_> = rules.iter().flat_map(|rule| failures(data, rule)).collect();
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(Invalid { failures }),
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(Invalid { failures })
     }
 }
 

@@ -13,9 +13,9 @@ use regex::Regex;
 
 use crate::model::Value;
 use crate::model::text::{parse_duration, quote};
-use crate::template::Env;
 use crate::template::env::{Function, Functions};
-use crate::template::expr::{Cache, Expect, ExprError, Extras, Options, compile_with};
+use crate::template::expr::{Cache, Expect, ExprError, Extras, Options, Problem, compile_with};
+use crate::template::{CallError, Env, short_reason};
 
 /// What the checks of one expression may cost together, counted in bytes of text looked at.
 const MAX_WORK: usize = 256 << 20;
@@ -26,17 +26,24 @@ const PATTERN_WORK: usize = 1 << 20;
 
 /// Why an expression does not accept a value, or can't judge it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct CheckError(String);
+pub enum CheckError {
+    /// What a check said of the value.
+    #[error("{0}")]
+    Refused(String),
+    /// The expression has no result. Who asks has it at hand: there is no need to quote it.
+    #[error(transparent)]
+    Problem(Problem),
+    #[error(transparent)]
+    Expression(ExprError),
+}
 
 impl From<ExprError> for CheckError {
     fn from(err: ExprError) -> Self {
         match err {
-            // Who asks has the expression at hand: there is no need to quote it.
             ExprError::Compile { problem, .. } | ExprError::Run { problem } => {
-                Self(problem.to_string())
+                Self::Problem(problem)
             }
-            other @ ExprError::Unclosed => Self(other.to_string()),
+            other @ ExprError::Unclosed => Self::Expression(other),
         }
     }
 }
@@ -60,7 +67,7 @@ pub fn check(value: &str, expression: &str) -> Result<bool, CheckError> {
     match (accepted == Value::Bool(true), reason) {
         (true, _) => Ok(true),
         (false, None) => Ok(false),
-        (false, Some(reason)) => Err(CheckError(reason)),
+        (false, Some(reason)) => Err(CheckError::Refused(reason)),
     }
 }
 
@@ -73,10 +80,7 @@ enum Verdict {
 
 impl From<bool> for Verdict {
     fn from(fits: bool) -> Self {
-        match fits {
-            true => Self::Yes,
-            false => Self::No,
-        }
+        if fits { Self::Yes } else { Self::No }
     }
 }
 
@@ -123,7 +127,7 @@ impl Default for Notes {
 }
 
 impl Notes {
-    fn spend(&mut self, work: usize) -> Result<(), String> {
+    fn spend(&mut self, work: usize) -> Result<(), CallError> {
         let left = self.work.checked_sub(work);
         self.work = left.ok_or("the validation takes too much work")?;
         Ok(())
@@ -140,16 +144,14 @@ impl Notes {
         }
     }
 
-    fn matches(&mut self, text: &str, pattern: &str) -> Result<bool, String> {
+    fn matches(&mut self, text: &str, pattern: &str) -> Result<bool, CallError> {
         if let Some(compiled) = self.patterns.get(pattern) {
             return Ok(compiled.is_match(text));
         }
         self.spend(PATTERN_WORK)?;
         let compiled = Regex::new(pattern).map_err(|err| {
-            let text = err.to_string();
-            let reason = text.lines().last().unwrap_or_default();
-            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-            format!("invalid regex {}: {reason}", quote(pattern))
+            let reason = short_reason(&err);
+            CallError::new(err).reword(|_| format!("invalid regex {}: {reason}", quote(pattern)))
         })?;
         let fits = compiled.is_match(text);
         self.patterns.insert(pattern.into(), compiled);
@@ -190,11 +192,12 @@ fn functions(notes: &Arc<Mutex<Notes>>) -> Functions {
 }
 
 /// Returns the arguments of a call, which must be so many texts.
-fn texts<'a, const N: usize>(name: &str, args: &'a [Value]) -> Result<[&'a str; N], String> {
+fn texts<'a, const N: usize>(name: &str, args: &'a [Value]) -> Result<[&'a str; N], CallError> {
     let args: &[Value; N] = args.try_into().map_err(|_| {
-        let amount = match args.len() > N {
-            true => "too many",
-            false => "not enough",
+        let amount = if args.len() > N {
+            "too many"
+        } else {
+            "not enough"
         };
         format!("{amount} arguments to call {name}")
     })?;
@@ -242,9 +245,10 @@ fn shell_safe(text: &str) -> Verdict {
 }
 
 fn named(text: &str, what: &str, fits: bool) -> Verdict {
-    match fits {
-        true => Verdict::Yes,
-        false => Verdict::Because(format!("{} is not a valid {what}", quote(text))),
+    if fits {
+        Verdict::Yes
+    } else {
+        Verdict::Because(format!("{} is not a valid {what}", quote(text)))
     }
 }
 

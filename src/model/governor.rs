@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::document::{DocumentError, Node, from_entries};
 use super::node::Token;
-use super::text::{go_duration, parse_wait, quote};
+use super::text::{DurationError, go_duration, parse_wait, quote};
 
 /// How long to wait for a slot where nobody says: as long as Choria does.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -27,8 +27,23 @@ const MAX_NAME: usize = 200;
 pub enum BadClaim {
     #[error("invalid governor name {}: use letters, digits, '_' and '-'", quote(.0))]
     Name(String),
-    #[error("invalid governor timeout {}: {reason}", quote(.text))]
-    Timeout { text: String, reason: String },
+    #[error("invalid governor timeout {}: {cause}", quote(.text))]
+    Timeout {
+        text: String,
+        #[source]
+        cause: BadTimeout,
+    },
+}
+
+/// Why nobody can wait so long for a slot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTimeout {
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+    #[error("must be more than 0s")]
+    Zero,
+    #[error("must be at most {}", go_duration(MAX_TIMEOUT))]
+    TooLong,
 }
 
 /// The name of a governor, which is one word of a subject.
@@ -146,17 +161,16 @@ impl FromStr for Timeout {
     type Err = BadClaim;
 
     fn from_str(text: &str) -> Result<Self, BadClaim> {
-        let bad = |reason: String| BadClaim::Timeout {
-            text: text.into(),
-            reason,
+        let checked = match parse_wait(text) {
+            Ok(wait) if wait.is_zero() => Err(BadTimeout::Zero),
+            Ok(wait) if wait > MAX_TIMEOUT => Err(BadTimeout::TooLong),
+            Ok(wait) => Ok(Self(wait)),
+            Err(err) => Err(err.into()),
         };
-        match parse_wait(text).map_err(|err| bad(err.to_string()))? {
-            wait if wait.is_zero() => Err(bad("must be more than 0s".into())),
-            wait if wait > MAX_TIMEOUT => {
-                Err(bad(format!("must be at most {}", go_duration(MAX_TIMEOUT))))
-            }
-            wait => Ok(Self(wait)),
-        }
+        checked.map_err(|cause| BadClaim::Timeout {
+            text: text.into(),
+            cause,
+        })
     }
 }
 

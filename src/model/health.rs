@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::resource::Invalid;
-use super::text::{parse_wait, quote};
+use super::text::{DurationError, parse_wait, quote};
 use super::value::Value;
 
 /// A probe that an author attached to a resource.
@@ -46,8 +46,8 @@ impl HealthCheck {
     pub fn complete(&mut self) -> Result<(), Invalid> {
         let invalid = |message: String| Invalid::new("health_checks", message);
         self.command = self.command.trim().to_owned();
-        self.timeout().map_err(invalid)?;
-        self.try_sleep().map_err(invalid)?;
+        self.timeout().map_err(|err| invalid(err.to_string()))?;
+        self.try_sleep().map_err(|err| invalid(err.to_string()))?;
         let format = match (!self.command.is_empty(), self.goss_rules.is_some()) {
             (true, true) => {
                 return Err(invalid(
@@ -88,24 +88,36 @@ impl HealthCheck {
     }
 
     /// Returns how long one try may take, if that is limited.
-    pub fn timeout(&self) -> Result<Option<Duration>, String> {
+    pub fn timeout(&self) -> Result<Option<Duration>, WaitError> {
         optional_wait("timeout", &self.timeout)
     }
 
     /// Returns the pause between tries, one second unless said otherwise.
-    pub fn try_sleep(&self) -> Result<Duration, String> {
+    pub fn try_sleep(&self) -> Result<Duration, WaitError> {
         Ok(optional_wait("try sleep", &self.try_sleep)?.unwrap_or(Duration::from_secs(1)))
     }
 }
 
-fn optional_wait(what: &str, text: &str) -> Result<Option<Duration>, String> {
+/// A time of a health check that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid {what} duration {}: {cause}", quote(.text))]
+pub struct WaitError {
+    what: &'static str,
+    text: String,
+    #[source]
+    cause: DurationError,
+}
+
+fn optional_wait(what: &'static str, text: &str) -> Result<Option<Duration>, WaitError> {
     if text.is_empty() {
         return Ok(None);
     }
-    match parse_wait(text) {
-        Ok(wait) => Ok(Some(wait)),
-        Err(err) => Err(format!("invalid {what} duration {}: {err}", quote(text))),
-    }
+    let wait = parse_wait(text).map_err(|cause| WaitError {
+        what,
+        text: text.into(),
+        cause,
+    })?;
+    Ok(Some(wait))
 }
 
 /// What a probe concluded.

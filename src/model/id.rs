@@ -139,9 +139,10 @@ impl FromStr for EventId {
 
     fn from_str(text: &str) -> Result<Self, BadEventId> {
         let is_digits = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        match text.len() == KSUID_LENGTH && is_digits && text <= KSUID_MAX {
-            true => Ok(Self(text.into())),
-            false => Err(BadEventId(text.into())),
+        if text.len() == KSUID_LENGTH && is_digits && text <= KSUID_MAX {
+            Ok(Self(text.into()))
+        } else {
+            Err(BadEventId(text.into()))
         }
     }
 }

@@ -48,9 +48,10 @@ impl FromStr for LabelName {
     fn from_str(text: &str) -> Result<Self, BadLabel> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
         let is_word = |word: &str| !word.is_empty() && word.chars().all(plain);
-        match text.len() <= MAX_NAME && text.split('.').all(is_word) {
-            true => Ok(Self(text.into())),
-            false => Err(BadLabel::Name(text.into())),
+        if text.len() <= MAX_NAME && text.split('.').all(is_word) {
+            Ok(Self(text.into()))
+        } else {
+            Err(BadLabel::Name(text.into()))
         }
     }
 }
@@ -81,9 +82,10 @@ pub fn parse_label(text: &str) -> Result<(LabelName, String), BadLabel> {
         .split_once('=')
         .ok_or_else(|| BadLabel::Entry(text.into()))?;
     let name: LabelName = name.parse()?;
-    match value.len() > MAX_VALUE {
-        true => Err(BadLabel::TooLong(name)),
-        false => Ok((name, value.into())),
+    if value.len() > MAX_VALUE {
+        Err(BadLabel::TooLong(name))
+    } else {
+        Ok((name, value.into()))
     }
 }
 

@@ -14,6 +14,7 @@ pub mod json;
 pub mod label;
 pub mod node;
 pub mod policy;
+pub mod quote;
 pub mod registration;
 pub mod request;
 pub mod resource;

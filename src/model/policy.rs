@@ -92,9 +92,10 @@ impl Policy {
     fn first(&self, asked: &Asked<'_>, unknown: impl Fn(&Rule) -> bool) -> Decision {
         let is_long = |text: Option<&str>| text.is_some_and(|text| text.len() > MAX_NAME);
         let mut rules = (1..).zip(&self.rules);
-        let matching = match is_long(asked.name) || is_long(asked.provider) {
-            true => None,
-            false => rules.find(|(_, rule)| rule.matches(asked, unknown(rule))),
+        let matching = if is_long(asked.name) || is_long(asked.provider) {
+            None
+        } else {
+            rules.find(|(_, rule)| rule.matches(asked, unknown(rule)))
         };
         match matching {
             Some((number, rule)) => Decision {

@@ -27,8 +27,12 @@ pub enum RequestError {
     Unknown(String),
     #[error(transparent)]
     Type(#[from] UnknownType),
-    #[error("{0}")]
+    #[error(transparent)]
     Document(DocumentError),
+    #[error("invalid manifest: {0}")]
+    Manifest(#[source] DocumentError),
+    #[error("invalid manifest: expected a mapping")]
+    ManifestKind,
     #[error("no resources found")]
     NoResources,
     #[error("multiple resources found")]

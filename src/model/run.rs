@@ -115,9 +115,10 @@ impl RunSummary {
         if !error.is_empty() || summary.failed_resources > 0 {
             RunOutcome::Failed
         } else if summary.changed_resources > 0 {
-            match noop {
-                true => RunOutcome::Noop,
-                false => RunOutcome::Changed,
+            if noop {
+                RunOutcome::Noop
+            } else {
+                RunOutcome::Changed
             }
         } else if summary.total_resources > 0
             && summary.skipped_resources == summary.total_resources
@@ -193,12 +194,11 @@ pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
 
 /// Refuses a text that can't be a manifest while somebody listens: a run would fail unheard.
 fn check_manifest(text: &str) -> Result<(), RequestError> {
-    let invalid = |reason: String| RequestError::Unknown(format!("invalid manifest: {reason}"));
-    let manifest = parse(text).map_err(|err| invalid(err.to_string()))?;
-    match manifest.entries() {
-        Some(_) => Ok(()),
-        None => Err(invalid("expected a mapping".into())),
-    }
+    let manifest = parse(text).map_err(RequestError::Manifest)?;
+    manifest
+        .entries()
+        .map(|_| ())
+        .ok_or(RequestError::ManifestKind)
 }
 
 /// How far an apply request has come.

@@ -5,29 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Datelike as _, FixedOffset, SecondsFormat, TimeZone, Utc};
 
-/// Quotes a text as Go's `%q` does.
-pub fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            '\x07' => out.push_str("\\a"),
-            '\x08' => out.push_str("\\b"),
-            '\x0b' => out.push_str("\\v"),
-            '\x0c' => out.push_str("\\f"),
-            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
+pub use super::quote::quote;
 
 /// Returns the shortest path that means the same, by its text alone.
 pub fn clean_path(path: &str) -> String {
@@ -96,6 +74,9 @@ pub enum DurationError {
 
 const NANOS_PER_HOUR: f64 = 3.6e12;
 
+/// The two characters that people write for "micro": the sign and the Greek letter.
+const MICRO: [char; 2] = ['\u{b5}', '\u{3bc}'];
+
 /// Parses a duration such as `90s`, `1h30m` or `2w`; returns nanoseconds, which may be negative.
 ///
 /// All `<number><unit>` matches are summed and other characters are ignored, as upstream does;
@@ -117,7 +98,7 @@ pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
         let (number, after) = from.split_at(digits);
         let letters = after.len()
             - after
-                .trim_start_matches(|c: char| c.is_ascii_alphabetic())
+                .trim_start_matches(|c: char| c.is_ascii_alphabetic() || MICRO.contains(&c))
                 .len();
         let (unit, tail) = after.split_at(letters);
         rest = tail;
@@ -141,7 +122,7 @@ fn nanos(number: f64, unit: &str) -> Result<f64, DurationError> {
     let hours = |each: f64| (number * each).trunc() * NANOS_PER_HOUR;
     Ok(match unit {
         "ns" => number,
-        "us" | "µs" => number * 1e3,
+        "us" | "\u{b5}s" | "\u{3bc}s" => number * 1e3,
         "ms" => number * 1e6,
         "s" => number * 1e9,
         "m" => number * 6e10,
@@ -168,7 +149,13 @@ pub fn go_millis(duration: Duration) -> String {
 
 /// Prints a duration in Go's form: `0s`, `24.6µs`, `250ms`, `1.5s`, `5m0s`, `1h0m3.2s`.
 pub fn go_duration(duration: Duration) -> String {
-    let nanos = duration.as_nanos();
+    go_nanos(i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX))
+}
+
+/// Prints nanoseconds, which may be negative, as Go prints a duration.
+pub fn go_nanos(nanos: i128) -> String {
+    let sign = if nanos < 0 { "-" } else { "" };
+    let nanos = nanos.unsigned_abs();
     let decimal = |whole: u128, fraction: u128, width: usize, unit: &str| {
         let digits = format!("{fraction:0width$}");
         match digits.trim_end_matches('0') {
@@ -176,7 +163,7 @@ pub fn go_duration(duration: Duration) -> String {
             digits => format!("{whole}.{digits}{unit}"),
         }
     };
-    match nanos {
+    let size = match nanos {
         0 => "0s".into(),
         1..1_000 => format!("{nanos}ns"),
         1_000..1_000_000 => decimal(nanos / 1_000, nanos % 1_000, 3, "µs"),
@@ -190,7 +177,8 @@ pub fn go_duration(duration: Duration) -> String {
                 (hours, minutes) => format!("{hours}h{minutes}m{tail}"),
             }
         }
-    }
+    };
+    format!("{sign}{size}")
 }
 
 /// Prints a time as people read it: RFC 3339 in UTC, to the second.
@@ -225,6 +213,7 @@ pub enum TimeError {
     #[error("invalid time {}: {cause}", quote(.text))]
     Invalid {
         text: String,
+        #[source]
         cause: chrono::ParseError,
     },
     #[error("invalid time {}: its year in UTC has more than four digits", quote(.0))]
@@ -237,9 +226,10 @@ pub fn parse_time(text: &str) -> Result<DateTime<FixedOffset>, TimeError> {
         text: text.into(),
         cause,
     })?;
-    match (0..=9999).contains(&time.to_utc().year()) {
-        true => Ok(time),
-        false => Err(TimeError::Year(text.into())),
+    if (0..=9999).contains(&time.to_utc().year()) {
+        Ok(time)
+    } else {
+        Err(TimeError::Year(text.into()))
     }
 }
 
@@ -441,19 +431,51 @@ mod tests {
         );
     }
 
+    /// What Go prints for `time.Duration`.
     #[test]
     fn durations_print_in_the_form_of_go() {
         for (nanos, text) in [
             (0, "0s"),
+            (1, "1ns"),
+            (-1, "-1ns"),
             (999, "999ns"),
+            (1_000, "1µs"),
+            (1_100, "1.1µs"),
             (24_600, "24.6µs"),
+            (1_500_000, "1.5ms"),
+            (2_200_000, "2.2ms"),
             (250_000_000, "250ms"),
+            (-250_000_000, "-250ms"),
+            (1_000_000_000, "1s"),
             (1_500_000_000, "1.5s"),
+            (3_300_000_000, "3.3s"),
+            (59_999_999_999, "59.999999999s"),
+            (60_000_000_000, "1m0s"),
             (300_000_000_000, "5m0s"),
+            (245_000_000_000, "4m5s"),
+            (245_001_000_000, "4m5.001s"),
+            (3_600_000_000_000, "1h0m0s"),
             (3_603_200_000_000, "1h0m3.2s"),
+            (-5_400_000_000_000, "-1h30m0s"),
+            (18_367_001_000_000, "5h6m7.001s"),
+            (480_000_000_001, "8m0.000000001s"),
+            (i64::MAX.into(), "2562047h47m16.854775807s"),
+            (i64::MIN.into(), "-2562047h47m16.854775808s"),
         ] {
-            assert_eq!(go_duration(Duration::from_nanos(nanos)), text);
+            assert_eq!(go_nanos(nanos), text);
+            if let Ok(nanos) = u64::try_from(nanos) {
+                assert_eq!(go_duration(Duration::from_nanos(nanos)), text);
+            }
         }
+    }
+
+    #[test]
+    fn a_printed_duration_can_be_read_again() {
+        for nanos in [1, 1_000, 24_600, 1_500_000, 90_000_000_000, -250_000_000] {
+            let text = go_nanos(nanos.into());
+            assert_eq!(parse_duration(&text), Ok(nanos), "{text}");
+        }
+        assert_eq!(parse_duration("3\u{3bc}s"), Ok(3_000));
     }
 
     #[test]

@@ -18,7 +18,7 @@ const ROUNDS: usize = 4;
 
 /// Returns a wait before another try, after this many that failed.
 pub fn delay(failed: usize) -> Duration {
-    spread(step(failed), system::random())
+    spread_by_chance(step(failed))
 }
 
 /// Returns the step after this many failures, before chance is added.
@@ -29,8 +29,17 @@ fn step(failed: usize) -> Duration {
     Duration::from_millis(before + within)
 }
 
+/// Spreads a step by chance. Where the system has none to give, the step itself is waited:
+/// whoever tries again must not fail for that.
+pub(super) fn spread_by_chance(step: Duration) -> Duration {
+    match system::random() {
+        Ok(chance) => spread(step, chance),
+        Err(_) => step,
+    }
+}
+
 /// Spreads a step evenly over half to one and a half of itself.
-pub(super) fn spread(step: Duration, chance: u128) -> Duration {
+fn spread(step: Duration, chance: u128) -> Duration {
     // One in 2^32 parts of the step is fine enough.
     let part = u64::try_from(chance & 0xffff_ffff).unwrap_or_default();
     let nanos = (u128::from(part) * step.as_nanos()) >> 32;

@@ -97,7 +97,7 @@ impl Governor {
         given_up: impl Fn() -> Option<String>,
     ) -> Result<Slot, NatsError> {
         let began = Instant::now();
-        let mut mark = new_mark();
+        let mut mark = new_mark()?;
         let mut is_lost = false;
         let mut tries = 0;
         loop {
@@ -105,7 +105,7 @@ impl Governor {
                 Tried::In(sequence) => return Ok(Slot::new(self.book.clone(), sequence)),
                 Tried::Out(reason) => {
                     // A mark that was refused may be remembered as one that is on its way.
-                    mark = new_mark();
+                    mark = new_mark()?;
                     is_lost = false;
                     reason
                 }
@@ -220,8 +220,8 @@ impl Governor {
 }
 
 /// Returns a mark that no other try has.
-fn new_mark() -> String {
-    format!("{:032x}", system::random())
+fn new_mark() -> Result<String, NatsError> {
+    Ok(format!("{:032x}", system::random()?))
 }
 
 /// Returns the wait after so many tries, before chance is added.
@@ -232,7 +232,7 @@ fn step(tries: usize) -> Duration {
 
 /// Returns a wait after so many tries, another one for everybody who waits.
 fn wait_after(tries: usize) -> Duration {
-    backoff::spread(step(tries), system::random())
+    backoff::spread_by_chance(step(tries))
 }
 
 /// Waits, and returns early with the reason if there is one to give up.

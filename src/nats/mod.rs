@@ -18,6 +18,7 @@
 use std::time::Duration;
 
 use crate::model::text::{go_duration, quote};
+use crate::system::RandomError;
 
 pub mod backoff;
 pub mod blocking;
@@ -53,6 +54,8 @@ pub enum NatsError {
     Connect { servers: String, reason: String },
     #[error("not connected to NATS")]
     Closed,
+    #[error(transparent)]
+    Random(#[from] RandomError),
     #[error("no answer on {subject} within {}", go_duration(*.limit))]
     NoAnswer { subject: String, limit: Duration },
     #[error("nobody listens on {0}")]

@@ -106,7 +106,7 @@ impl Signer {
         body: &[u8],
     ) -> Result<(), NatsError> {
         if headers.get(REQUEST_ID).is_none_or(str::is_empty) {
-            headers.set(REQUEST_ID, &format!("{:032x}", random()))?;
+            headers.set(REQUEST_ID, &format!("{:032x}", random()?))?;
         }
         headers.set(TIMESTAMP, &now.to_rfc3339_opts(SecondsFormat::Nanos, true))?;
         headers.set(SIGNER, &self.public_key())?;

@@ -10,6 +10,7 @@ use crate::model::Value;
 use crate::system::SystemClock;
 use crate::system::files;
 use crate::system::http::{self, HttpError};
+use crate::template::CallError;
 use crate::template::env::Facts;
 
 /// How long a server may take.
@@ -20,7 +21,7 @@ pub const MAX_DATA: u64 = 16 * 1024 * 1024;
 
 /// Fetches the bytes of a document from wherever it is.
 pub fn fetch(source: &Source, bus: &dyn Bus) -> Result<Vec<u8>, HieraError> {
-    let failed = |cause: String| HieraError::Fetch {
+    let failed = |cause: CallError| HieraError::Fetch {
         from: source.clone(),
         cause,
     };
@@ -29,7 +30,7 @@ pub fn fetch(source: &Source, bus: &dyn Bus) -> Result<Vec<u8>, HieraError> {
         Source::Http(url) => get(source, url.reveal()),
         Source::Kv { bucket, key } => bus
             .value(bucket, key)
-            .map_err(|err| failed(err.to_string()))?
+            .map_err(|err| failed(CallError::new(err)))?
             .ok_or_else(|| failed("key not found".into())),
     }
 }
@@ -64,7 +65,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, HieraError> {
         err if err.is_not_found() => HieraError::FileNotFound(path.clone()),
         err => HieraError::Fetch {
             from: Source::File(path.clone()),
-            cause: err.to_string(),
+            cause: CallError::new(err),
         },
     })
 }
@@ -80,7 +81,7 @@ fn get(source: &Source, url: &str) -> Result<Vec<u8>, HieraError> {
         }
         Err(err) => Err(HieraError::Fetch {
             from: source.clone(),
-            cause: err.to_string(),
+            cause: CallError::new(err),
         }),
     }
 }

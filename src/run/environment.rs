@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::bus::{Bus, BusErrorKind};
+use super::bus::{Bus, BusError, BusErrorKind};
 use crate::model::Value;
 use crate::model::registration::Entry;
 use crate::system::files;
+use crate::template::CallError;
 use crate::template::Env;
 use crate::template::env::Facts;
 
@@ -35,13 +36,13 @@ impl Surroundings {
             data: Value::empty_map(),
             working_dir: directory.to_owned(),
             read_file: Some(Arc::new(|path: &Path| {
-                files::read_to_string(path, MAX_READ).map_err(|err| err.to_string())
+                files::read_to_string(path, MAX_READ).map_err(CallError::new)
             })),
             kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-                text_of(&*values, bucket, key)
+                text_of(&*values, bucket, key).map_err(CallError::new)
             })),
             registrations: Some(Arc::new(move |words| {
-                let found = registered(&*registry, &stream, words)?;
+                let found = registered(&*registry, &stream, words).map_err(CallError::new)?;
                 Ok(found.iter().map(Entry::to_value).collect())
             })),
             ..Env::default()
@@ -49,20 +50,46 @@ impl Surroundings {
     }
 }
 
+/// Why a template gets nothing from the bus.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    #[error("key {key} not found in bucket {bucket}")]
+    NoKey { bucket: String, key: String },
+    #[error("key {key} of bucket {bucket} is not UTF-8 text")]
+    NotText { bucket: String, key: String },
+    #[error("could not query registrations: {source}{}", remedy(.source))]
+    Registrations { source: BusError },
+}
+
+/// Tells the author of a template what to do about a stream that is not there.
+fn remedy(error: &BusError) -> &'static str {
+    match error.kind {
+        BusErrorKind::NotFound => ": run `ccm registration init`",
+        BusErrorKind::Settings | BusErrorKind::GivenUp | BusErrorKind::Failed => "",
+    }
+}
+
 /// Returns the value of a key as text.
-fn text_of(bus: &dyn Bus, bucket: &str, key: &str) -> Result<String, String> {
-    let found = bus.value(bucket, key).map_err(|err| err.to_string())?;
-    let found = found.ok_or_else(|| format!("key {key} not found in bucket {bucket}"))?;
-    String::from_utf8(found).map_err(|_| format!("key {key} of bucket {bucket} is not UTF-8 text"))
+fn text_of(bus: &dyn Bus, bucket: &str, key: &str) -> Result<String, LookupError> {
+    let named = || (bucket.to_owned(), key.to_owned());
+    let found = bus.value(bucket, key)?.ok_or_else(|| {
+        let (bucket, key) = named();
+        LookupError::NoKey { bucket, key }
+    })?;
+    String::from_utf8(found).map_err(|_| {
+        let (bucket, key) = named();
+        LookupError::NotText { bucket, key }
+    })
 }
 
 /// Returns the registered services that match, or why a template gets none.
-pub fn registered(bus: &dyn Bus, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, String> {
-    bus.registrations(stream, words).map_err(|err| {
-        let remedy = match err.kind {
-            BusErrorKind::NotFound => ": run `ccm registration init`",
-            _ => "",
-        };
-        format!("could not query registrations: {err}{remedy}")
-    })
+pub fn registered(
+    bus: &dyn Bus,
+    stream: &str,
+    words: [&str; 4],
+) -> Result<Vec<Entry>, LookupError> {
+    bus.registrations(stream, words)
+        .map_err(|source| LookupError::Registrations { source })
 }

@@ -28,7 +28,11 @@ const MAX_HOLDER: u64 = 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("could not lock {}: {cause}", path.display())]
-    Os { path: PathBuf, cause: Cause },
+    Os {
+        path: PathBuf,
+        #[source]
+        cause: Cause,
+    },
     #[error("{} is still locked by {holder} after {waited:?}", path.display())]
     Held {
         path: PathBuf,

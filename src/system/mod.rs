@@ -38,13 +38,35 @@ pub use runner::{Cancel, Command, Output, RunError, Runner, ScriptedRunner, Syst
 pub use unpack::UnpackError;
 pub use users::{AccountError, Accounts};
 
-/// Returns random bits. Without any to be had they are zero: nothing here guards a secret.
-pub fn random() -> u128 {
+/// The operating system gave no random bits.
+#[derive(Debug, thiserror::Error)]
+#[error("can't get random bits: {0}")]
+pub struct RandomError(#[source] Cause);
+
+/// Returns random bits of the operating system.
+pub fn random() -> Result<u128, RandomError> {
     let mut bytes = [0; 16];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(16) => u128::from_ne_bytes(bytes),
-        _ => 0,
+    fill_random(&mut bytes, |buffer| {
+        rustix::rand::getrandom(buffer, rustix::rand::GetRandomFlags::empty())
+    })?;
+    Ok(u128::from_ne_bytes(bytes))
+}
+
+/// Fills a buffer, however many bytes come at a time.
+fn fill_random(
+    mut buffer: &mut [u8],
+    mut draw: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+) -> Result<(), RandomError> {
+    while !buffer.is_empty() {
+        let count = match draw(buffer) {
+            Ok(0) => return Err(RandomError(Errno::IO.into())),
+            Ok(count) => count,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(RandomError(errno.into())),
+        };
+        buffer = buffer.get_mut(count..).unwrap_or_default();
     }
+    Ok(())
 }
 
 /// Lets this process open at least so many files, as far as the machine allows.
@@ -88,6 +110,12 @@ impl From<Errno> for Cause {
     }
 }
 
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.0.to_string();
@@ -103,6 +131,33 @@ impl fmt::Display for Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn random_bits_that_cannot_be_had_are_an_error() {
+        let mut bytes = [7; 16];
+        let error = fill_random(&mut bytes, |_| Err(Errno::NOSYS)).unwrap_err();
+        let text = "can't get random bits: function not implemented";
+        assert_eq!(error.to_string(), text);
+        assert!(fill_random(&mut bytes, |_| Ok(0)).is_err());
+    }
+
+    #[test]
+    fn random_bits_are_drawn_until_there_are_enough() {
+        let mut bytes = [0; 16];
+        let mut turn = 0;
+        let drawn = fill_random(&mut bytes, |buffer| {
+            turn += 1;
+            if turn == 2 {
+                return Err(Errno::INTR);
+            }
+            let count = buffer.len().min(5);
+            buffer[..count].fill(turn);
+            Ok(count)
+        });
+        assert!(drawn.is_ok());
+        assert_eq!(bytes, [1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 4, 4, 4, 4, 4, 5]);
+        assert_ne!(random().unwrap(), random().unwrap());
+    }
 
     #[test]
     fn a_cause_is_lower_case_and_has_no_number() {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User};
 
 /// Why a name has no id.
@@ -20,7 +21,24 @@ pub enum AccountError {
         /// `user` or `group`.
         database: &'static str,
         name: String,
-        reason: String,
+        #[source]
+        reason: Unresolved,
+    },
+}
+
+/// Why the machine has no id for a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unresolved {
+    #[error("id is out of range")]
+    OutOfRange,
+    #[error("name contains a null character")]
+    Null,
+    #[error("{}", .0.desc().to_lowercase())]
+    Os(#[from] Errno),
+    #[error("{database}: unknown {database} {name}")]
+    Unknown {
+        database: &'static str,
+        name: String,
     },
 }
 
@@ -107,7 +125,7 @@ fn id(
     if name.is_empty() {
         return Err(AccountError::Empty(database));
     }
-    let failed = |reason: String| AccountError::Lookup {
+    let failed = |reason: Unresolved| AccountError::Lookup {
         database,
         name: name.to_owned(),
         reason,
@@ -116,18 +134,23 @@ fn id(
         // The highest number means "leave it" to chown, which would then lie about success.
         return match name.parse() {
             Ok(id) if id != u32::MAX => Ok(id),
-            _ => Err(failed("id is out of range".into())),
+            _ => Err(failed(Unresolved::OutOfRange)),
         };
     }
     if name.contains('\0') {
-        return Err(failed("name contains a null character".into()));
+        return Err(failed(Unresolved::Null));
     }
     if let Some(id) = lock(known).ids.get(name) {
         return Ok(*id);
     }
     let id = lookup(name)
-        .map_err(|errno| failed(errno.desc().to_lowercase()))?
-        .ok_or_else(|| failed(format!("{database}: unknown {database} {name}")))?;
+        .map_err(|errno| failed(errno.into()))?
+        .ok_or_else(|| {
+            failed(Unresolved::Unknown {
+                database,
+                name: name.to_owned(),
+            })
+        })?;
     lock(known).ids.insert(name.to_owned(), id);
     Ok(id)
 }

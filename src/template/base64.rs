@@ -3,8 +3,13 @@
 
 use data_encoding::{BASE64_NOPAD, Encoding};
 
+/// A text is not base64, from this byte on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("illegal base64 data at input byte {0}")]
+pub struct Base64Error(usize);
+
 /// Returns the decoded bytes, or where the text stops being base64.
-pub fn decode(text: &str) -> Result<Vec<u8>, String> {
+pub fn decode(text: &str) -> Result<Vec<u8>, Base64Error> {
     let plain = text.replace(['\r', '\n'], "");
     let body = plain.trim_end_matches('=');
     let decoded = match fault(&plain) {
@@ -16,8 +21,7 @@ pub fn decode(text: &str) -> Result<Vec<u8>, String> {
     decoded.map_err(|at| {
         let is_kept = |(_, byte): &(usize, u8)| !matches!(byte, b'\r' | b'\n');
         let place = text.bytes().enumerate().filter(is_kept).nth(at);
-        let at = place.map_or(text.len(), |(at, _)| at);
-        format!("illegal base64 data at input byte {at}")
+        Base64Error(place.map_or(text.len(), |(at, _)| at))
     })
 }
 
@@ -71,8 +75,7 @@ mod tests {
             ("YQ=a", 2),
             ("é", 0),
         ] {
-            let reason = format!("illegal base64 data at input byte {at}");
-            assert_eq!(decode(text), Err(reason), "{text}");
+            assert_eq!(decode(text), Err(Base64Error(at)), "{text}");
         }
     }
 }

@@ -3,7 +3,9 @@
 //! Facts are gathered for a template only if its text could name them.
 
 use super::env::{Env, Functions, Now};
+use super::error::TemplateError;
 use super::functions::{functions, prometheus_file_sd};
+use super::jet::JetError;
 use super::{go, go_names, jet, jinja};
 use crate::model::Value;
 use crate::model::resource::Engine;
@@ -23,8 +25,15 @@ pub struct Template<'a> {
 
 /// Why a template can't be rendered; the text names it and the place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{0}")]
-pub struct RenderError(pub String);
+pub enum RenderError {
+    #[error("template {0} is not UTF-8 text")]
+    NotText(String),
+    #[error(transparent)]
+    Jet(#[from] JetError),
+    /// Of the engines `go` and `jinja`.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
 
 /// Renders a template with everything an environment offers.
 pub fn render(template: Template<'_>, env: &Env) -> Result<Vec<u8>, RenderError> {
@@ -72,7 +81,6 @@ pub fn render_on(
     functions: &Functions,
     now: Option<&Now>,
 ) -> Result<Vec<u8>, RenderError> {
-    let wrong = |err: &dyn std::fmt::Display| RenderError(err.to_string());
     let Template {
         name, left, right, ..
     } = template;
@@ -84,11 +92,10 @@ pub fn render_on(
             right: or(right, default_right).into(),
             loader: None,
         };
-        return jet::render(template.text, &options, variables, dot, functions)
-            .map_err(|err| wrong(&err));
+        let rendered = jet::render(template.text, &options, variables, dot, functions);
+        return Ok(rendered?);
     }
-    let text = std::str::from_utf8(template.text)
-        .map_err(|_| RenderError(format!("template {name} is not UTF-8 text")))?;
+    let text = std::str::from_utf8(template.text).map_err(|_| RenderError::NotText(name.into()))?;
     let rendered = match template.engine {
         Engine::Go => {
             let options = go::Options {
@@ -97,15 +104,15 @@ pub fn render_on(
                 right,
                 now,
             };
-            go::render(text, &options, dot, functions).map_err(|err| wrong(&err))
+            go::render(text, &options, dot, functions)?
         }
         Engine::Jinja | Engine::Jet => {
             let options = jinja::Options { name, left, right };
             let root = Value::from(variables.clone());
-            jinja::render(text, &options, &root, functions).map_err(|err| wrong(&err))
+            jinja::render(text, &options, &root, functions)?
         }
     };
-    rendered.map(String::into_bytes)
+    Ok(rendered.into_bytes())
 }
 
 fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
@@ -150,6 +157,7 @@ fn context(variables: &Map, env: &Env) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template::CallError;
     use crate::template::expr::{self, Expect};
 
     fn rendered(engine: Engine, text: &str) -> String {
@@ -194,6 +202,51 @@ mod tests {
         assert_eq!(render(template, &env).as_deref(), Ok(b"1970".as_slice()));
         let program = expr::compile("now().UTC().Year()", Expect::Any);
         assert_eq!(program.unwrap().run(&env), Ok(Value::Int(1970)));
+    }
+
+    #[test]
+    fn every_engine_keeps_the_cause_of_a_call_that_failed() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the bus is away")]
+        struct Away;
+
+        fn has_cause(error: &(dyn std::error::Error + 'static)) -> bool {
+            error.is::<Away>() || error.source().is_some_and(has_cause)
+        }
+
+        let env = Env {
+            kv_get: Some(std::sync::Arc::new(|_, _| Err(CallError::new(Away)))),
+            read_file: Some(std::sync::Arc::new(|_| Err(CallError::new(Away)))),
+            ..Env::default()
+        };
+        for (engine, call) in [
+            (Engine::Jet, "[[ kvGet(\"b\", \"k\") ]]"),
+            (Engine::Jet, "[[ template(\"x.templ\") ]]"),
+            (Engine::Jet, "[[ template(\"{{ kvGet('b', 'k') }}\") ]]"),
+            (Engine::Go, "{{ kvGet \"b\" \"k\" }}"),
+            (Engine::Go, "{{ readFile \"x\" }}"),
+            (Engine::Go, "{{ jet \"[[ kvGet(`b`, `k`) ]]\" }}"),
+            (Engine::Jinja, "{{ kvGet('b', 'k') }}"),
+            (Engine::Jinja, "{% if kvGet('b', 'k') %}{% endif %}"),
+        ] {
+            let template = Template {
+                engine,
+                name: "input",
+                text: call.as_bytes(),
+                left: "",
+                right: "",
+            };
+            let error = render(template, &env).unwrap_err();
+            let shown = error.to_string();
+            assert_eq!(
+                shown.matches("the bus is away").count(),
+                1,
+                "{call}: {shown}"
+            );
+            assert!(has_cause(&error), "{call}: {error:?}");
+        }
+        let error = expr::eval_bool("kvGet('b', 'k')", &env, &expr::Cache::default());
+        assert!(has_cause(&error.unwrap_err()));
     }
 
     #[test]

@@ -11,26 +11,27 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use crate::model::Value;
+use crate::template::CallError;
 
 /// Gathers one section of the facts (`host`, `network`, …), or all of them for `None`.
 pub type GatherFacts = Arc<dyn Fn(Option<&str>) -> Value + Send + Sync>;
 
 /// Reads a file; the path is already joined to the working directory.
-pub type ReadFile = Arc<dyn Fn(&Path) -> Result<String, String> + Send + Sync>;
+pub type ReadFile = Arc<dyn Fn(&Path) -> Result<String, CallError> + Send + Sync>;
 
 /// Reads a key of a bucket.
-pub type KvGet = Arc<dyn Fn(&str, &str) -> Result<String, String> + Send + Sync>;
+pub type KvGet = Arc<dyn Fn(&str, &str) -> Result<String, CallError> + Send + Sync>;
 
 /// Looks registrations up by cluster, protocol, service and address (`*` or empty: any). Returns
 /// a list of maps with the fields `Cluster Service Protocol Address Port Priority Annotations TTL`.
-pub type Registrations = Arc<dyn Fn([&str; 4]) -> Result<Value, String> + Send + Sync>;
+pub type Registrations = Arc<dyn Fn([&str; 4]) -> Result<Value, CallError> + Send + Sync>;
 
 /// Tells the present instant.
 pub type Now = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 
 /// A function of the environment, as every engine calls it: evaluated arguments in, a value or
 /// the bare reason of its failure out.
-pub type Function = Arc<dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync>;
+pub type Function = Arc<dyn Fn(&[Value]) -> Result<Value, CallError> + Send + Sync>;
 
 /// The functions an engine offers beside its own, by name.
 pub type Functions = BTreeMap<&'static str, Function>;

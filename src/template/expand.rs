@@ -166,9 +166,10 @@ pub fn resolve_string<'a>(
 
 /// Returns a text with every expression replaced, and whether it counts as a match.
 pub fn resolve_match<'a>(text: &'a str, env: &Env, cache: &Cache) -> Result<Match<'a>, ExprError> {
-    let spans = match may_have_expressions(text) {
-        true => scan(text)?,
-        false => Vec::new(),
+    let spans = if may_have_expressions(text) {
+        scan(text)?
+    } else {
+        Vec::new()
     };
     if spans.is_empty() {
         return Ok(Match {

@@ -22,12 +22,13 @@ use super::env::{Env, Facts, Function};
 use super::expr::{self, Cache, Expect, ExprError, Extras, Options, Program};
 use super::functions::find_fact;
 use super::go::version::{Version, satisfies};
-use super::pattern;
+use super::pattern::{self, PatternError};
 use crate::model::Value;
 use crate::model::envelope::{FactFilter, Filter, Operator};
 use crate::model::label::Labels;
 use crate::model::node::{NodeName, Token};
 use crate::model::text::quote;
+use crate::template::CallError;
 
 /// The agent that Choria's filters know us by.
 const AGENT: &str = "ccm";
@@ -44,7 +45,7 @@ pub enum FilterError {
     #[error("invalid fact filter {}: expected NAME=VALUE, or != =~ < > <= >= instead of =", quote(.0))]
     Fact(String),
     #[error("invalid pattern in filter: {0}")]
-    Pattern(String),
+    Pattern(#[from] PatternError),
     #[error("the filter holds more than {MAX_PATTERNS} patterns")]
     Patterns,
     #[error("the filter holds an empty list of expressions")]
@@ -76,9 +77,10 @@ impl About<'_> {
     }
 
     fn trusted_facts(&self) -> Facts {
-        match self.labels.is_empty() {
-            true => self.facts.clone(),
-            false => Facts::Known(self.facts.all().merge_deep(&self.labels.to_facts())),
+        if self.labels.is_empty() {
+            self.facts.clone()
+        } else {
+            Facts::Known(self.facts.all().merge_deep(&self.labels.to_facts()))
         }
     }
 }
@@ -433,7 +435,7 @@ struct Known {
     calls: AtomicUsize,
 }
 
-type Ask = fn(&Known, &[Value]) -> Result<Value, String>;
+type Ask = fn(&Known, &[Value]) -> Result<Value, CallError>;
 
 /// The functions of expressions, as Choria has them.
 const FUNCTIONS: [(&str, Ask); 4] = [
@@ -483,7 +485,7 @@ fn extras(about: &About<'_>, facts: &Facts, names_facts: bool) -> Extras {
         let known = Arc::clone(&known);
         let function: Function = Arc::new(move |args| {
             if known.calls.fetch_add(1, atomic::Ordering::Relaxed) >= MAX_CALLS {
-                return Err(format!("more than {MAX_CALLS} calls of functions"));
+                return Err(format!("more than {MAX_CALLS} calls of functions").into());
             }
             ask(&known, args)
         });
@@ -493,16 +495,15 @@ fn extras(about: &About<'_>, facts: &Facts, names_facts: bool) -> Extras {
 }
 
 /// Tells whether a fact filter holds, or else whether a text names a group or the agent.
-fn with(known: &Known, args: &[Value]) -> Result<Value, String> {
+fn with(known: &Known, args: &[Value]) -> Result<Value, CallError> {
     let [Value::Str(query)] = args else {
         return Err("with requires a text".into());
     };
     if let (false, Ok(filter)) = (is_pattern(query), parse_fact(query)) {
-        let condition = Condition::new(&filter).map_err(|err| err.to_string())?;
-        let holds = condition.holds(&known.facts, &known.labels);
-        return holds.map(Value::Bool).map_err(|err| err.to_string());
+        let condition = Condition::new(&filter)?;
+        return Ok(condition.holds(&known.facts, &known.labels)?.into());
     }
-    let name = Name::new(query, Case::IsIgnored).map_err(|err| err.to_string())?;
+    let name = Name::new(query, Case::IsIgnored)?;
     let mut names = known.groups.iter().map(Token::as_str).chain([AGENT]);
     Ok(names.any(|known| name.is(known)).into())
 }

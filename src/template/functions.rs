@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -15,12 +16,14 @@ use super::env::{Env, Facts, Function, Functions};
 use super::expr::Cache;
 use super::{expand, path};
 use crate::model::resource::Engine;
+use crate::model::text::quote;
 use crate::model::{Value, json};
+use crate::template::CallError;
 
 /// How deep templates may include templates.
 const MAX_INCLUDES: u32 = 10;
 
-type Shared = fn(&[Value], &Env, &Cache) -> Result<Value, String>;
+type Shared = fn(&[Value], &Env, &Cache) -> Result<Value, CallError>;
 
 const FUNCTIONS: [(&str, Shared); 7] = [
     ("lookup", |args, env, _| lookup(args, env)),
@@ -51,23 +54,28 @@ pub fn functions(env: &Env) -> Functions {
 
 /// Tells whether a function exists; documents of hiera have only `lookup`.
 pub(super) fn exists(name: &str, restricted: bool) -> bool {
-    match restricted {
-        true => name == "lookup",
-        false => FUNCTIONS.iter().any(|(known, _)| *known == name),
+    if restricted {
+        return name == "lookup";
     }
+    FUNCTIONS.iter().any(|(known, _)| *known == name)
 }
 
 /// Calls a function by name.
-pub(super) fn call(name: &str, args: &[Value], env: &Env, cache: &Cache) -> Result<Value, String> {
+pub(super) fn call(
+    name: &str,
+    args: &[Value],
+    env: &Env,
+    cache: &Cache,
+) -> Result<Value, CallError> {
     let found = FUNCTIONS.iter().find(|(known, _)| *known == name);
     match found.filter(|_| exists(name, env.restricted)) {
         Some((_, function)) => function(args, env, cache),
-        None => Err(format!("unknown function {name}")),
+        None => Err(format!("unknown function {name}").into()),
     }
 }
 
 /// Returns what a path finds in facts, data and environment.
-fn lookup(args: &[Value], env: &Env) -> Result<Value, String> {
+fn lookup(args: &[Value], env: &Env) -> Result<Value, CallError> {
     let (key, default) = match args {
         [key] => (key, None),
         [key, default] => (key, Some(default)),
@@ -82,7 +90,7 @@ fn lookup(args: &[Value], env: &Env) -> Result<Value, String> {
     match default {
         Some(default) if !default.is_null() => Ok(default.clone()),
         _ if env.default_on_missing => Ok("".into()),
-        _ => Err(format!("missing key '{key}' in environment")),
+        _ => Err(format!("missing key '{key}' in environment").into()),
     }
 }
 
@@ -139,28 +147,32 @@ fn plain_part(path: &str) -> Option<(&str, Option<&str>)> {
     }
 }
 
-fn read_file(args: &[Value], env: &Env) -> Result<Value, String> {
+fn read_file(args: &[Value], env: &Env) -> Result<Value, CallError> {
     let Some(name) = args.first().and_then(Value::as_str) else {
         return Err("readFile requires a string argument".into());
     };
     read(name, env).map(Value::from)
 }
 
-fn read(name: &str, env: &Env) -> Result<String, String> {
+fn read(name: &str, env: &Env) -> Result<String, CallError> {
     let path = env.working_dir.join(name);
     let Some(read) = &env.read_file else {
         return Err("readFile function not available".into());
     };
-    read(&path).map_err(|reason| {
-        format!(
-            "failed to read file {path:?}: working dir: {:?}: {reason}",
-            env.working_dir
-        )
+    let quoted = |path: &Path| quote(&path.to_string_lossy());
+    read(&path).map_err(|err| {
+        err.reword(|reason| {
+            format!(
+                "failed to read file {}: working dir: {}: {reason}",
+                quoted(&path),
+                quoted(&env.working_dir)
+            )
+        })
     })
 }
 
 /// Expands a text, or the file it names.
-fn template(args: &[Value], env: &Env, cache: &Cache) -> Result<Value, String> {
+fn template(args: &[Value], env: &Env, cache: &Cache) -> Result<Value, CallError> {
     let Some(text) = args.first().and_then(Value::as_str) else {
         return Err("template requires a string argument".into());
     };
@@ -169,14 +181,15 @@ fn template(args: &[Value], env: &Env, cache: &Cache) -> Result<Value, String> {
     if is_file(".jet") {
         return jet(&[text.into()], env);
     }
-    let body = match is_file(".templ") {
-        true => read(text, env)?,
-        false => text.to_owned(),
+    let body = if is_file(".templ") {
+        read(text, env)?
+    } else {
+        text.to_owned()
     };
-    expand::resolve_typed(&body, env, cache).map_err(|err| err.to_string())
+    Ok(expand::resolve_typed(&body, env, cache)?)
 }
 
-fn jet(args: &[Value], env: &Env) -> Result<Value, String> {
+fn jet(args: &[Value], env: &Env) -> Result<Value, CallError> {
     let text = |value: &'_ Value, what: &str| match value {
         Value::Str(text) => Ok(Arc::clone(text)),
         _ => Err(format!("jet requires a string argument for {what}")),
@@ -191,28 +204,25 @@ fn jet(args: &[Value], env: &Env) -> Result<Value, String> {
         _ => return Err("jet requires 1 or 3 arguments".into()),
     };
     let _level = Level::enter()?;
-    let source = match body.ends_with(".jet") {
-        true => read(&body, env)?,
-        false => body.as_ref().to_owned(),
+    let (name, source) = if body.ends_with(".jet") {
+        (&*body, read(&body, env)?)
+    } else {
+        ("input", body.as_ref().to_owned())
     };
     let template = Template {
         engine: Engine::Jet,
-        name: if body.ends_with(".jet") {
-            &body
-        } else {
-            "input"
-        },
+        name,
         text: source.as_bytes(),
         left: &left,
         right: &right,
     };
-    let rendered = engines::render(template, env).map_err(|err| err.to_string())?;
+    let rendered = engines::render(template, env)?;
     String::from_utf8(rendered)
         .map(Value::from)
-        .map_err(|_| format!("template {} did not render to text", template.name))
+        .map_err(|_| format!("template {name} did not render to text").into())
 }
 
-fn kv_get(args: &[Value], env: &Env) -> Result<Value, String> {
+fn kv_get(args: &[Value], env: &Env) -> Result<Value, CallError> {
     let [bucket, key] = args else {
         return Err("kvGet requires 2 string arguments: bucket, key".into());
     };
@@ -227,7 +237,7 @@ fn kv_get(args: &[Value], env: &Env) -> Result<Value, String> {
     }
 }
 
-fn registrations(args: &[Value], env: &Env) -> Result<Value, String> {
+fn registrations(args: &[Value], env: &Env) -> Result<Value, CallError> {
     let [cluster, protocol, service, ip] = args else {
         return Err(
             "registrations requires 4 string arguments: cluster, protocol, service, ip".into(),
@@ -257,10 +267,10 @@ thread_local! {
 }
 
 impl Level {
-    fn enter() -> Result<Self, String> {
+    fn enter() -> Result<Self, CallError> {
         let level = LEVELS.get();
         if level >= MAX_INCLUDES {
-            return Err(format!("templates nest deeper than {MAX_INCLUDES} levels"));
+            return Err(format!("templates nest deeper than {MAX_INCLUDES} levels").into());
         }
         LEVELS.set(level + 1);
         Ok(Self)
@@ -281,12 +291,9 @@ struct TargetGroup {
 }
 
 /// Returns registrations as a service discovery file of Prometheus, indented JSON.
-pub fn prometheus_file_sd(entries: &Value) -> Result<String, String> {
+pub fn prometheus_file_sd(entries: &Value) -> Result<String, CallError> {
     let Some(entries) = entries.as_list() else {
-        return Err(format!(
-            "registrations are a list, not a {}",
-            entries.kind()
-        ));
+        return Err(format!("registrations are a list, not a {}", entries.kind()).into());
     };
     let mut groups: Vec<TargetGroup> = Vec::new();
     let mut known: BTreeMap<[String; 3], usize> = BTreeMap::new();
@@ -312,7 +319,10 @@ pub fn prometheus_file_sd(entries: &Value) -> Result<String, String> {
             group.targets.push(target);
         }
     }
-    json::pretty(&groups).map_err(|err| format!("could not marshal prometheus file SD: {err}"))
+    json::pretty(&groups).map_err(|err| {
+        CallError::new(err)
+            .reword(|reason| format!("could not marshal prometheus file SD: {reason}"))
+    })
 }
 
 /// Services that are Prometheus itself must opt out, all others opt in.
@@ -372,7 +382,7 @@ mod tests {
         }
     }
 
-    fn run(name: &str, args: &[Value]) -> Result<Value, String> {
+    fn run(name: &str, args: &[Value]) -> Result<Value, CallError> {
         let functions = functions(&env());
         functions[name](args)
     }
@@ -425,7 +435,8 @@ mod tests {
         assert_eq!(run("template", &[text("a {{ 1 }}")]), Ok(text("a 1")));
         let err = run("template", &[text("self.templ")]).unwrap_err();
         assert!(
-            err.contains("templates nest deeper than 10 levels"),
+            err.as_str()
+                .contains("templates nest deeper than 10 levels"),
             "{err}"
         );
         assert_eq!(

@@ -19,6 +19,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 use super::env::{Function, Functions};
 use super::error::TemplateError;
 use crate::model::Value;
+use crate::template::CallError;
 
 /// How many instructions a template may run.
 const FUEL: u64 = 5_000_000;
@@ -73,9 +74,14 @@ pub fn render(
             "nested deeper than {} levels, links of chains included",
             depth::LONGEST
         );
-        return Err(TemplateError::at(template, options.name, offset, message));
+        return Err(TemplateError::at(
+            template,
+            options.name,
+            offset,
+            message.into(),
+        ));
     }
-    let located = |error: Error| locate(template, options.name, &error);
+    let located = |error: Error| locate(template, options.name, error);
     let environment = environment(options, functions).map_err(located)?;
     let compiled = environment
         .template_from_named_str(options.name, template)
@@ -129,7 +135,10 @@ fn call(
     function: &Function,
     args: &[minijinja::Value],
 ) -> Result<minijinja::Value, Error> {
-    let failed = |reason| Error::new(ErrorKind::InvalidOperation, format!("{name}: {reason}"));
+    let failed = |err: CallError| {
+        let err = err.reword(|reason| format!("{name}: {reason}"));
+        Error::new(ErrorKind::InvalidOperation, err.to_string()).with_source(err)
+    };
     let mut values = Vec::with_capacity(args.len());
     for arg in args {
         values.push(from_jinja(arg, 0).map_err(failed)?);
@@ -156,13 +165,11 @@ fn to_jinja(value: &Value) -> minijinja::Value {
     }
 }
 
-fn from_jinja(value: &minijinja::Value, level: usize) -> Result<Value, String> {
+fn from_jinja(value: &minijinja::Value, level: usize) -> Result<Value, CallError> {
     if level > DEEPEST_VALUE {
-        return Err(format!(
-            "value is nested deeper than {DEEPEST_VALUE} levels"
-        ));
+        return Err(format!("value is nested deeper than {DEEPEST_VALUE} levels").into());
     }
-    let items = || value.try_iter().map_err(|err| err.to_string());
+    let items = || value.try_iter().map_err(CallError::from);
     match value.kind() {
         ValueKind::None => Ok(Value::Null),
         ValueKind::Bool => Ok(value.is_true().into()),
@@ -174,17 +181,17 @@ fn from_jinja(value: &minijinja::Value, level: usize) -> Result<Value, String> {
         ValueKind::Map => {
             let mut entries = Vec::new();
             for key in items()? {
-                let item = value.get_item(&key).map_err(|err| err.to_string())?;
+                let item = value.get_item(&key)?;
                 entries.push((key.to_string(), from_jinja(&item, level + 1)?));
             }
             Ok(entries.into_iter().collect())
         }
         ValueKind::Undefined => Err("an argument is undefined".into()),
-        kind => Err(format!("a {kind} cannot be an argument")),
+        kind => Err(format!("a {kind} cannot be an argument").into()),
     }
 }
 
-fn number(value: &minijinja::Value) -> Result<Value, String> {
+fn number(value: &minijinja::Value) -> Result<Value, CallError> {
     if let Ok(whole) = i64::try_from(value.clone()) {
         // A float without a fraction also converts; it stays a float.
         if value.is_integer() {
@@ -194,11 +201,11 @@ fn number(value: &minijinja::Value) -> Result<Value, String> {
     if value.is_integer() {
         return u64::try_from(value.clone())
             .map(Value::from)
-            .map_err(|_| format!("{value} is too large"));
+            .map_err(|_| format!("{value} is too large").into());
     }
     f64::try_from(value.clone())
         .map(Value::from)
-        .map_err(|err| err.to_string())
+        .map_err(CallError::from)
 }
 
 /// Collects output up to [`LARGEST`].
@@ -220,7 +227,7 @@ impl io::Write for Bounded {
     }
 }
 
-fn locate(template: &str, name: &str, error: &Error) -> TemplateError {
+fn locate(template: &str, name: &str, error: Error) -> TemplateError {
     let range = error.range().unwrap_or(0..0);
     let offset = match (error.range(), error.line()) {
         (Some(range), _) => range.start,
@@ -231,7 +238,9 @@ fn locate(template: &str, name: &str, error: &Error) -> TemplateError {
             .map_or(0, |(at, _)| at + 1),
         _ => 0,
     };
-    TemplateError::at(template, name, offset, message(error, template.get(range)))
+    let message = message(&error, template.get(range));
+    let error = CallError::new(error).reword(|_| message);
+    TemplateError::at(template, name, offset, error)
 }
 
 /// Returns the reason without the place, which [`TemplateError`] tells itself.
@@ -246,7 +255,8 @@ fn message(error: &Error, culprit: Option<&str>) -> String {
         (None, kind) => kind.to_string(),
     };
     let mut cause = std::error::Error::source(error);
-    while let Some(reason) = cause {
+    // The text of a call that failed is the detail above it.
+    while let Some(reason) = cause.filter(|reason| !reason.is::<CallError>()) {
         message.push_str(": ");
         message.push_str(&reason.to_string());
         cause = reason.source();
@@ -308,7 +318,7 @@ mod tests {
             let error = rendered(&format!("{{{{ data{} }}}}", link.repeat(100_000))).unwrap_err();
             assert_eq!(
                 error.message,
-                "nested deeper than 200 levels, links of chains included"
+                "nested deeper than 200 levels, links of chains included".into()
             );
         }
     }
@@ -347,7 +357,7 @@ mod tests {
     fn a_failing_function_is_named_with_its_place() {
         let err = rendered("a\n  b {{ kvGet('x', 'y') }}\n").unwrap_err();
         assert_eq!((err.line, err.column), (2, 8));
-        assert_eq!(err.message, "kvGet: no such bucket");
+        assert_eq!(err.message, "kvGet: no such bucket".into());
         assert_eq!(err.source_line, "b {{ kvGet('x', 'y') }}");
     }
 
@@ -369,7 +379,7 @@ mod tests {
     fn a_mistake_of_syntax_names_its_line() {
         let err = rendered("a\nb\n{% if %}").unwrap_err();
         assert_eq!(err.line, 3);
-        assert!(err.message.contains("syntax error"), "{err}");
+        assert!(err.message.as_str().contains("syntax error"), "{err}");
     }
 
     #[test]

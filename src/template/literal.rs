@@ -5,6 +5,21 @@
 //! lexers, and what kind of value a number becomes is for the languages. Expressions have literals
 //! of their own, see `expr::lexer`.
 
+use crate::model::quote::quote;
+
+/// Why a text is no literal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LiteralError {
+    #[error("illegal number syntax: {}", quote(.0))]
+    Number(String),
+    #[error("integer overflow: {}", quote(.0))]
+    Overflow(String),
+    #[error("malformed character constant: {0}")]
+    Character(String),
+    #[error("invalid syntax")]
+    Syntax,
+}
+
 /// A number as Go's untyped constants have it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
@@ -15,8 +30,8 @@ pub enum Number {
 }
 
 /// Returns the number that a literal means; a leading `0` means octal.
-pub fn number(text: &str) -> Result<Number, String> {
-    let illegal = || format!("illegal number syntax: {text:?}");
+pub fn number(text: &str) -> Result<Number, LiteralError> {
+    let illegal = || LiteralError::Number(text.into());
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -45,7 +60,7 @@ pub fn number(text: &str) -> Result<Number, String> {
         .ok_or_else(illegal)?;
     // What is no integer and yet looks like one is too large for one.
     if radix != 16 && !plain.contains(['.', 'e']) {
-        return Err(format!("integer overflow: {text:?}"));
+        return Err(LiteralError::Overflow(text.into()));
     }
     Ok(Number::Float(if is_negative { -size } else { size }))
 }
@@ -92,12 +107,12 @@ fn hex_float(body: &str) -> Option<f64> {
 }
 
 /// Returns the number of a character literal, given with its quotes.
-pub fn character(text: &[u8]) -> Result<u32, String> {
-    let mut rest = strip(text, b'\'').ok_or(INVALID)?;
-    let found = unescape(&mut rest, b'\'').ok_or(INVALID)?;
+pub fn character(text: &[u8]) -> Result<u32, LiteralError> {
+    let mut rest = strip(text, b'\'').ok_or(LiteralError::Syntax)?;
+    let found = unescape(&mut rest, b'\'').ok_or(LiteralError::Syntax)?;
     if !rest.is_empty() {
         let text = String::from_utf8_lossy(text);
-        return Err(format!("malformed character constant: {text}"));
+        return Err(LiteralError::Character(text.into_owned()));
     }
     Ok(match found {
         Piece::Byte(byte) => byte.into(),
@@ -106,11 +121,11 @@ pub fn character(text: &[u8]) -> Result<u32, String> {
 }
 
 /// Returns the text of a `"…"` literal, given with its quotes.
-pub fn quoted(text: &[u8]) -> Result<Vec<u8>, String> {
-    let mut rest = strip(text, b'"').ok_or(INVALID)?;
+pub fn quoted(text: &[u8]) -> Result<Vec<u8>, LiteralError> {
+    let mut rest = strip(text, b'"').ok_or(LiteralError::Syntax)?;
     let mut out = Vec::with_capacity(rest.len());
     while !rest.is_empty() {
-        match unescape(&mut rest, b'"').ok_or(INVALID)? {
+        match unescape(&mut rest, b'"').ok_or(LiteralError::Syntax)? {
             Piece::Byte(byte) => out.push(byte),
             Piece::Char(char) => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
         }
@@ -119,12 +134,10 @@ pub fn quoted(text: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Returns the text of a back-quoted literal, given with its quotes; carriage returns vanish.
-pub fn raw(text: &[u8]) -> Result<Vec<u8>, String> {
-    let body = strip(text, b'`').ok_or(INVALID)?;
+pub fn raw(text: &[u8]) -> Result<Vec<u8>, LiteralError> {
+    let body = strip(text, b'`').ok_or(LiteralError::Syntax)?;
     Ok(body.iter().copied().filter(|&byte| byte != b'\r').collect())
 }
-
-const INVALID: &str = "invalid syntax";
 
 fn strip(text: &[u8], quote: u8) -> Option<&[u8]> {
     match text {
@@ -245,7 +258,7 @@ mod tests {
             ("--1", "illegal number syntax"),
         ] {
             let error = number(text).unwrap_err();
-            assert_eq!(error, format!("{reason}: {text:?}"));
+            assert_eq!(error.to_string(), format!("{reason}: {text:?}"));
         }
     }
 
@@ -256,9 +269,9 @@ mod tests {
         assert_eq!(character("'€'".as_bytes()), Ok(8364));
         assert_eq!(
             character(b"'ab'"),
-            Err("malformed character constant: 'ab'".into())
+            Err(LiteralError::Character("'ab'".into()))
         );
-        assert_eq!(character(b"''"), Err("invalid syntax".into()));
+        assert_eq!(character(b"''"), Err(LiteralError::Syntax));
     }
 
     #[test]
@@ -273,11 +286,7 @@ mod tests {
     #[test]
     fn unknown_and_broken_escapes_are_refused() {
         for text in [r#""\q""#, r#""\'""#, r#""\x4""#, r#""\ud800""#, r#""\400""#] {
-            assert_eq!(
-                quoted(text.as_bytes()),
-                Err("invalid syntax".into()),
-                "{text}"
-            );
+            assert_eq!(quoted(text.as_bytes()), Err(LiteralError::Syntax), "{text}");
         }
     }
 

@@ -8,7 +8,7 @@
 mod base64;
 pub mod engines;
 pub mod env;
-pub mod error;
+mod error;
 pub mod expand;
 pub mod expr;
 pub mod filter;
@@ -16,7 +16,7 @@ pub mod functions;
 pub mod go;
 mod go_names;
 pub mod jet;
-pub mod jinja;
+mod jinja;
 mod literal;
 pub mod path;
 mod pattern;
@@ -25,3 +25,5 @@ mod text;
 mod time;
 
 pub use env::Env;
+pub use error::{CallError, TemplateError};
+pub(crate) use pattern::short_reason;

@@ -10,16 +10,32 @@ use regex::{Regex, RegexBuilder};
 /// How large a compiled pattern may be, in bytes.
 const LARGEST: usize = 2 << 20;
 
-/// Compiles a pattern, or says in Go's words why it is none.
-pub fn compile(pattern: &str) -> Result<Regex, String> {
+/// Why a text is no pattern, in Go's words.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("error parsing regexp: {}: `{pattern}`", short_reason(.cause))]
+pub struct PatternError {
+    pattern: String,
+    #[source]
+    cause: regex::Error,
+}
+
+impl Eq for PatternError {}
+
+/// Returns what is wrong with a pattern, without the drawing that points at the place.
+pub fn short_reason(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let reason = text.lines().last().unwrap_or_default().trim();
+    reason.strip_prefix("error: ").unwrap_or(reason).to_owned()
+}
+
+/// Compiles a pattern.
+pub fn compile(pattern: &str) -> Result<Regex, PatternError> {
     RegexBuilder::new(&rewritten(pattern))
         .size_limit(LARGEST)
         .build()
-        .map_err(|err| {
-            let text = err.to_string();
-            let reason = text.lines().last().unwrap_or_default().trim();
-            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-            format!("error parsing regexp: {reason}: `{pattern}`")
+        .map_err(|cause| PatternError {
+            pattern: pattern.into(),
+            cause,
         })
 }
 
@@ -170,7 +186,7 @@ mod tests {
 
     #[test]
     fn other_mistakes_are_named_with_the_pattern() {
-        let reason = compile("a[").unwrap_err();
+        let reason = compile("a[").unwrap_err().to_string();
         assert!(reason.starts_with("error parsing regexp: "), "{reason}");
         assert!(reason.ends_with(": `a[`"), "{reason}");
     }

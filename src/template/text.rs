@@ -1,7 +1,9 @@
-//! Text with Go's manners: its upper and lower case, its quotes, and its ways to make text safe in
-//! HTML, JavaScript and URLs. Reading quoted text back is in `literal`.
+//! Text with Go's manners: its upper and lower case, and its ways to make text safe in HTML,
+//! JavaScript and URLs. Quoting is in `model::quote`, reading quoted text back in `literal`.
 
 use std::fmt::Write;
+
+use crate::model::quote::is_printable;
 
 /// Returns text in upper case, character by character, as Go maps it.
 pub fn upper(text: &str) -> String {
@@ -25,62 +27,6 @@ pub fn upper_char(c: char) -> char {
 /// Returns the small letter; the one letter that would become two (`İ`) becomes the first.
 pub fn lower_char(c: char) -> char {
     c.to_lowercase().next().unwrap_or(c)
-}
-
-/// Returns text between double quotes with Go's escapes; `ascii` escapes everything else too.
-pub fn double(text: &str, ascii: bool) -> String {
-    quoted(text, '"', ascii)
-}
-
-/// Returns a character between single quotes with Go's escapes.
-pub fn single(c: char, ascii: bool) -> String {
-    quoted(c.encode_utf8(&mut [0; 4]), '\'', ascii)
-}
-
-fn quoted(text: &str, quote: char, ascii: bool) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push(quote);
-    for c in text.chars() {
-        match c {
-            '\\' => out.push_str("\\\\"),
-            c if c == quote => {
-                out.push('\\');
-                out.push(c);
-            }
-            '\x07' => out.push_str("\\a"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x0b' => out.push_str("\\v"),
-            c if is_printable(c) && (c.is_ascii() || !ascii) => out.push(c),
-            c => numbered(&mut out, c),
-        }
-    }
-    out.push(quote);
-    out
-}
-
-fn numbered(out: &mut String, c: char) {
-    let code = u32::from(c);
-    // Writing to a string cannot fail.
-    let _ = match code {
-        0..=0x7f => write!(out, "\\x{code:02x}"),
-        0x80..=0xffff => write!(out, "\\u{code:04x}"),
-        _ => write!(out, "\\U{code:08x}"),
-    };
-}
-
-/// Returns whether Go would print a character as it is.
-fn is_printable(c: char) -> bool {
-    if c.is_ascii() {
-        return matches!(c, ' '..='~');
-    }
-    // The standard library knows what is printable, but tells only through escaping. The letter
-    // in front keeps it from escaping a combining mark for standing alone.
-    let probe = format!("a{c}");
-    probe.escape_debug().eq(probe.chars())
 }
 
 /// Returns text safe inside HTML. A NUL is not HTML; Go's packages differ in what becomes of it.
@@ -150,15 +96,6 @@ mod tests {
     fn case_is_mapped_one_character_to_one() {
         assert_eq!(upper("straße é"), "STRAßE É");
         assert_eq!(lower("İÉ ΑΣ"), "ié ασ");
-    }
-
-    #[test]
-    fn double_quotes_escape_what_go_cannot_print() {
-        assert_eq!(
-            double("a\"b\\\n\u{0}\u{a0}é\u{200b}", false),
-            r#""a\"b\\\n\x00\u00a0é\u200b""#
-        );
-        assert_eq!(double("é", true), r#""\u00e9""#);
     }
 
     #[test]

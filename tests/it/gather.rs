@@ -36,7 +36,7 @@ fn ask(verb: Verb, limit: Duration) -> Ask {
 
 async fn gatherer(server: &NatsServer) -> Gatherer {
     let clock = Arc::new(SystemClock);
-    Gatherer::new(server.client().await, subjects(), "ann@desk", clock)
+    Gatherer::new(server.client().await, subjects(), "ann@desk", clock).unwrap()
 }
 
 /// Listens on a subject and leaves each request to somebody.

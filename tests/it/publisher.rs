@@ -365,7 +365,7 @@ async fn an_agent_killed_fifty_times_publishes_each_synced_event_once() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let chance = ccm::system::random() % 120;
+        let chance = ccm::system::random().unwrap() % 120;
         std::thread::sleep(Duration::from_millis(10 + u64::try_from(chance).unwrap()));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::config::Choria;
 use super::node::VERSION;
-use crate::engine::{Checked, Level, Line};
+use crate::engine::{Checked, EventIds, Level, Line};
 use crate::model::cloudevent::{Lifecycle, Machine, ManifestState, News, SlotEvent, State};
 use crate::model::governor::GovernorName;
 use crate::model::id::EventId;
@@ -31,7 +31,7 @@ use crate::model::run::RunSummary;
 use crate::nats::subject::choria;
 use crate::nats::{Connection, Headers, NatsError, Subject};
 use crate::run::log::Log;
-use crate::system::{Clock, random};
+use crate::system::{Clock, RandomError, random};
 use checks::Checks;
 
 /// How much news waits for the bus.
@@ -52,6 +52,9 @@ struct Inner {
     machine: Machine,
     clock: Arc<dyn Clock>,
     log: Log,
+    /// How long after the start the first sign of life is given.
+    first_alive: Duration,
+    ids: Mutex<EventIds>,
     waiting: Mutex<Waiting>,
     grown: Notify,
     checks: Mutex<Checks>,
@@ -75,23 +78,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Herald {
     /// Returns the herald of a node.
-    pub fn new(config: &Choria, identity: &NodeName, clock: Arc<dyn Clock>, log: Log) -> Self {
+    pub fn new(
+        config: &Choria,
+        identity: &NodeName,
+        clock: Arc<dyn Clock>,
+        log: Log,
+    ) -> Result<Self, RandomError> {
         if !config.events {
-            return Self(None);
+            return Ok(Self(None));
         }
-        Self(Some(Arc::new(Inner {
+        let mut ids = EventIds::new()?;
+        Ok(Self(Some(Arc::new(Inner {
             machine: Machine {
                 identity: identity.clone(),
-                instance: EventId::new(clock.now(), random()),
+                instance: ids.next(clock.now()),
                 version: VERSION.into(),
             },
+            first_alive: part(config.alive_interval, random()?),
             config: config.clone(),
             clock,
             log,
+            ids: Mutex::new(ids),
             waiting: Mutex::default(),
             grown: Notify::new(),
             checks: Mutex::default(),
-        })))
+        }))))
     }
 
     /// Tells how a run of a manifest ended.
@@ -147,7 +158,7 @@ impl Inner {
     /// Gives a sign of life now and then, from a moment that differs between nodes.
     async fn live(&self, connection: &Connection) {
         let every = self.config.alive_interval;
-        let mut next = Instant::now() + part(every, random());
+        let mut next = Instant::now() + self.first_alive;
         loop {
             sleep_until(next).await;
             next += every;
@@ -225,7 +236,7 @@ impl Inner {
     }
 
     fn new_id(&self) -> EventId {
-        EventId::new(self.clock.now(), random())
+        lock(&self.ids).next(self.clock.now())
     }
 
     fn put(&self, subject: Subject, event: &impl Serialize) {

@@ -25,7 +25,7 @@ fn herald(events: bool) -> Herald {
         Level::Error,
         FixedClock::new(start()),
     );
-    Herald::new(&config, &"web1.lab".parse().unwrap(), clock, log)
+    Herald::new(&config, &"web1.lab".parse().unwrap(), clock, log).unwrap()
 }
 
 /// Returns what waits to be told, and where.

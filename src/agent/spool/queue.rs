@@ -176,7 +176,7 @@ impl Queue {
             let name = Name {
                 first: seq,
                 class: record.class,
-                salt: random() as u32,
+                salt: random()? as u32,
             };
             let segment = Segment::create(&self.directory, name)?;
             self.has_new_names = true;

@@ -44,7 +44,7 @@ pub(super) struct Seen {
 impl Seen {
     /// Opens what was remembered.
     pub(super) fn open(path: &Path, boot: &str, now: DateTime<Utc>) -> Result<Self, FileError> {
-        let boot = sign_of(boot);
+        let boot = sign_of(boot)?;
         let known = match files::read(path, MAX_BYTES) {
             Ok(bytes) => read(&bytes, &boot),
             Err(err) if err.is_not_found() => None,
@@ -124,12 +124,12 @@ fn record(until: i64, id: &[u8; 32]) -> [u8; RECORD] {
 
 /// Returns what stands for one start of the machine in its file. A machine that does not say has
 /// another one each time, so that no file is believed.
-fn sign_of(boot: &str) -> [u8; 32] {
+fn sign_of(boot: &str) -> Result<[u8; 32], FileError> {
     let digest = match boot {
-        "" => Digest::of(&random().to_be_bytes()),
+        "" => Digest::of(&random()?.to_be_bytes()),
         boot => Digest::of(boot.as_bytes()),
     };
-    *digest.as_bytes()
+    Ok(*digest.as_bytes())
 }
 
 fn nanos(time: DateTime<Utc>) -> i64 {

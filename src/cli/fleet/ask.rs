@@ -197,7 +197,8 @@ impl Errand {
         console: &Console,
     ) -> Result<Verdict, CliError> {
         let (course, mut absent) = course(inventory, &self.selection, console)?;
-        let gatherer = Gatherer::new(connection, subjects, &caller(), Arc::new(SystemClock));
+        let gatherer = Gatherer::new(connection, subjects, &caller(), Arc::new(SystemClock))
+            .map_err(CliError::failed)?;
         let mut reporter = Reporter::new(self.format, self.show, course.nodes.len());
         let mut waiting: BTreeSet<&NodeName> = course.nodes.iter().collect();
         let mut counts = Counts::default();

@@ -21,6 +21,7 @@ use crate::model::text::split_words;
 use crate::run::environment::MAX_READ;
 use crate::system::runner::Passthrough;
 use crate::system::{self, files};
+use crate::template::CallError;
 use crate::template::env::{Function, Functions};
 use crate::template::go;
 
@@ -181,7 +182,7 @@ fn functions(file: &Path, variables: &BTreeMap<String, String>) -> Functions {
     entries.into()
 }
 
-fn text(args: &[Value], index: usize) -> Result<String, String> {
+fn text(args: &[Value], index: usize) -> Result<String, CallError> {
     match args.get(index) {
         Some(Value::Null) | None => Err("expected a text".into()),
         Some(value) => Ok(value.to_string()),
@@ -189,17 +190,17 @@ fn text(args: &[Value], index: usize) -> Result<String, String> {
 }
 
 /// Returns a value that must be there, or the reason given for its absence.
-fn require(args: &[Value]) -> Result<Value, String> {
+fn require(args: &[Value]) -> Result<Value, CallError> {
     let reason = text(args, 1).unwrap_or_default();
     match args.first() {
         Some(value) if !value.is_null() && value.as_str() != Some("") => Ok(value.clone()),
         _ if reason.is_empty() => Err("value required".into()),
-        _ => Err(reason),
+        _ => Err(reason.into()),
     }
 }
 
 /// Returns the first text unless it is none; the other way round than sprig.
-fn or_default(args: &[Value]) -> Result<Value, String> {
+fn or_default(args: &[Value]) -> Result<Value, CallError> {
     match args {
         [value @ Value::Str(text), _] if !text.is_empty() => Ok(value.clone()),
         [_, default] => Ok(default.clone()),
@@ -207,10 +208,10 @@ fn or_default(args: &[Value]) -> Result<Value, String> {
     }
 }
 
-fn read_file(args: &[Value]) -> Result<Value, String> {
+fn read_file(args: &[Value]) -> Result<Value, CallError> {
     let path = text(args, 0)?;
     let read = files::read_to_string(Path::new(&path), MAX_READ);
-    read.map(Value::from).map_err(|err| err.to_string())
+    read.map(Value::from).map_err(CallError::new)
 }
 
 /// Returns a text as one word of a shell.
@@ -316,7 +317,7 @@ fn try_often(program: &Passthrough, backoff: Backoff) -> Result<Verdict, CliErro
         if code == 0 || attempt >= backoff.max_attempts {
             return Ok(Verdict::exit(u8::try_from(code).unwrap_or(1)));
         }
-        let wait = backoff.wait(attempt, system::random());
+        let wait = backoff.wait(attempt, system::random().map_err(CliError::failed)?);
         let most = backoff.max_attempts;
         complain(&format!(
             "ccm: try {attempt} of {most} ended with {code}: next in {wait:.1?}"

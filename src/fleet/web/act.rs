@@ -30,7 +30,7 @@ use crate::model::node::{NodeName, Token};
 use crate::model::rollout::Rollout;
 use crate::model::text::{go_duration, parse_wait};
 use crate::nats::{Connection, Subjects, Verb};
-use crate::system::{Clock as _, SystemClock, random};
+use crate::system::{Clock as _, RandomError, SystemClock, random};
 
 /// How long a node may take to answer what costs it nothing, and what is work.
 pub(super) const SOON: Duration = Duration::from_secs(10);
@@ -72,18 +72,22 @@ impl Hands {
     }
 
     /// Returns what asks nodes in the name of whoever started us.
-    pub(super) fn gatherer(&self) -> Gatherer {
+    pub(super) fn gatherer(&self) -> Result<Gatherer, Failure> {
         Gatherer::new(
             self.connection.clone(),
             self.subjects.clone(),
             &self.caller,
             Arc::new(SystemClock),
         )
+        .map_err(failed)
     }
 
     /// Asks one node.
-    async fn ask(&self, node: &NodeName, ask: &Ask) -> Told {
-        understand(ask.verb, self.gatherer().ask_one(ask, node).await)
+    async fn ask(&self, node: &NodeName, ask: &Ask) -> Result<Told, Failure> {
+        Ok(understand(
+            ask.verb,
+            self.gatherer()?.ask_one(ask, node).await,
+        ))
     }
 
     /// Changes a rollout of this collective.
@@ -105,8 +109,12 @@ impl Hands {
     }
 
     /// Drives a rollout that was set going, until it rests or we end.
-    fn drive(&self, id: Token) {
-        let holder = format!("{} web {:08x}", self.caller, random() as u32);
+    fn drive(&self, id: Token) -> Result<(), Failure> {
+        let holder = format!(
+            "{} web {:08x}",
+            self.caller,
+            random().map_err(failed)? as u32
+        );
         let controller = Controller::new(&self.connection, &self.subjects, holder, LEASE);
         let mut stop = self.stop.subscribe();
         let stopped = async move {
@@ -121,6 +129,7 @@ impl Hands {
                 let _stored = controller.follow(&id, Role::Drive, stopped, |_| {}).await;
             });
         }
+        Ok(())
     }
 
     /// Lets go of what is driven; others may go on with it.
@@ -136,6 +145,10 @@ impl Hands {
 }
 
 /// Tells mistakes from failures.
+fn failed(err: RandomError) -> Failure {
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, err)
+}
+
 fn refused(err: RolloutError) -> Failure {
     let status = match &err {
         RolloutError::NotFound(_) | RolloutError::Collective { .. } => StatusCode::NOT_FOUND,
@@ -195,7 +208,7 @@ pub(super) async fn pause_node(
     let node: NodeName = name(&node)?;
     let wish: PauseRequest = parse(&body)?;
     let ask = to_pause(&wish.reason, wish.lasting.as_deref())?;
-    Ok(said(web.hands.ask(&node, &ask).await))
+    Ok(said(web.hands.ask(&node, &ask).await?))
 }
 
 /// Returns the question that pauses a node.
@@ -220,7 +233,7 @@ pub(super) async fn resume_node(
     Path(node): Path<String>,
 ) -> Result<Json<Value>, Failure> {
     let node: NodeName = name(&node)?;
-    Ok(said(web.hands.ask(&node, &to_resume()).await))
+    Ok(said(web.hands.ask(&node, &to_resume()).await?))
 }
 
 /// Returns the question that lets a node go on.
@@ -237,7 +250,7 @@ pub(super) async fn ensure(
 ) -> Result<Json<Value>, Failure> {
     let node: NodeName = name(&node)?;
     let Query(manner) = manner.map_err(Failure::bad_query)?;
-    Ok(said(web.hands.ask(&node, &to_ensure(body, manner)).await))
+    Ok(said(web.hands.ask(&node, &to_ensure(body, manner)).await?))
 }
 
 /// Returns the question for a resource, in the words of the bus.
@@ -311,6 +324,6 @@ async fn go_on(
 ) -> Result<Json<Value>, Failure> {
     let id: Token = name(id)?;
     let answer = web.hands.steer(&id, change).await?;
-    web.hands.drive(id);
+    web.hands.drive(id)?;
     Ok(answer)
 }

@@ -94,7 +94,7 @@ async fn ask_all(web: &Web, nodes: Vec<NodeName>, ask: &Ask) -> Answered {
         return Err(Failure::bad(reason));
     }
     let mut said = Said::default();
-    let gatherer = web.hands.gatherer();
+    let gatherer = web.hands.gatherer()?;
     let asked = gatherer.gather(ask, Whom::These(&nodes), |heard| {
         said.note(understand(ask.verb, heard));
     });

@@ -44,7 +44,7 @@ use self::live::Live;
 use crate::model::secret::Secret;
 use crate::nats::{Connection, NatsError, Subjects};
 use crate::system::gate::Gate;
-use crate::system::{Cause, random};
+use crate::system::{Cause, RandomError, random};
 
 /// How many connections are open at once; each page holds one.
 const MAX_CONNECTIONS: usize = 512;
@@ -74,6 +74,8 @@ pub enum WebError {
     Serve { address: SocketAddr, cause: Cause },
     #[error(transparent)]
     Nats(#[from] NatsError),
+    #[error(transparent)]
+    Random(#[from] RandomError),
 }
 
 /// How to serve.
@@ -142,7 +144,7 @@ impl Server {
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), WebError> {
         let address = self.address;
-        let epoch = (random() >> 64) as u64;
+        let epoch = (random()? >> 64) as u64;
         let shared = Shared::new(Live::new(epoch));
         let _hearing = hear::start(&connection, &subjects, &shared)?;
         let web = Arc::new(Web {

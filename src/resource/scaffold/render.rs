@@ -20,6 +20,7 @@ use crate::model::text::clean_path;
 use crate::model::value::Map;
 use crate::system::FileError;
 use crate::system::files::{self, FileKind};
+use crate::template::CallError;
 use crate::template::engines::{RenderError, Template, render_on};
 use crate::template::env::Functions;
 
@@ -212,10 +213,10 @@ impl Renderer {
     fn functions(self: &Arc<Self>) -> Functions {
         let mut functions = self.job.functions.clone();
         let renderer = Arc::clone(self);
-        let partial = move |args: &[Value]| renderer.partial(args).map_err(|err| err.to_string());
+        let partial = move |args: &[Value]| renderer.partial(args).map_err(CallError::new);
         functions.insert("render", Arc::new(partial));
         let renderer = Arc::clone(self);
-        let write = move |args: &[Value]| renderer.write(args).map_err(|err| err.to_string());
+        let write = move |args: &[Value]| renderer.write(args).map_err(CallError::new);
         functions.insert("write", Arc::new(write));
         functions
     }

@@ -73,9 +73,10 @@ fn kind(path: &Path) -> Result<Option<FileKind>, FileError> {
 fn below(directories: &[PathBuf], glob: &Glob) -> Result<Vec<PathBuf>, GlobError> {
     let mut found = Vec::new();
     for directory in directories {
-        let here = match directory.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => directory,
+        let here = if directory.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            directory
         };
         if kind(here)? != Some(FileKind::Directory) {
             continue;

@@ -28,10 +28,7 @@ pub fn read_guarded(path: &Path, limit: u64, writers: Writers) -> Result<String,
 /// Refuses a file or directory that somebody else could change.
 pub fn guard(path: &Path, about: &Metadata, writers: Writers) -> Result<(), FileError> {
     let is_trusted_group = writers == Writers::RootsGroup && about.gid == 0;
-    let writable = match is_trusted_group {
-        true => 0o002,
-        false => 0o022,
-    };
+    let writable = if is_trusted_group { 0o002 } else { 0o022 };
     if about.mode & writable != 0 {
         return Err(FileError::Writable(path.to_owned()));
     }

@@ -128,9 +128,10 @@ pub fn read_to_string(path: &Path, limit: u64) -> Result<String, FileError> {
 }
 
 fn look(path: &Path, follow: bool) -> Result<Option<Stat>, FileError> {
-    let first = match follow {
-        true => rustix::fs::stat(path),
-        false => rustix::fs::lstat(path),
+    let first = if follow {
+        rustix::fs::stat(path)
+    } else {
+        rustix::fs::lstat(path)
     };
     match first {
         Ok(stat) => Ok(Some(stat)),

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
-use super::Cause;
+use super::{Cause, RandomError};
 use way::Lost;
 
 mod append;
@@ -60,8 +60,11 @@ pub enum FileError {
     Os {
         action: &'static str,
         path: PathBuf,
+        #[source]
         cause: Cause,
     },
+    #[error(transparent)]
+    Random(#[from] RandomError),
     #[error("\"{}\" is not a directory", .0.display())]
     NotADirectory(PathBuf),
     #[error("{} is not a regular file", .0.display())]
@@ -98,7 +101,11 @@ pub enum FileError {
          directories: remove {path}: {cause}",
         path = path.display()
     )]
-    NotEmpty { path: PathBuf, cause: Cause },
+    NotEmpty {
+        path: PathBuf,
+        #[source]
+        cause: Cause,
+    },
     #[error("{} is larger than {limit} bytes", path.display())]
     TooLarge { path: PathBuf, limit: u64 },
     #[error("{} is not UTF-8 text", .0.display())]
@@ -122,11 +129,6 @@ impl FileError {
     /// Whether something on the path does not exist.
     pub fn is_not_found(&self) -> bool {
         self.os_kind() == Some(io::ErrorKind::NotFound)
-    }
-
-    /// Whether the system forbade it.
-    pub fn is_permission_denied(&self) -> bool {
-        self.os_kind() == Some(io::ErrorKind::PermissionDenied)
     }
 
     /// Whether there is no room for it.

@@ -27,7 +27,7 @@ impl PrivateDir {
             return Err(FileError::NotPrivate(parent.to_owned()));
         }
         for _ in 0..MOST_NAMES {
-            let path = parent.join(format!("{prefix}{:032x}", random()));
+            let path = parent.join(format!("{prefix}{:032x}", random()?));
             // Never one that exists: someone else may have made it, and look into it.
             match rustix::fs::mkdir(&path, Mode::RWXU) {
                 Ok(()) => return Ok(Self(path)),

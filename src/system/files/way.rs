@@ -66,9 +66,10 @@ pub(super) fn make(path: &Path, mode: u32) -> Result<OwnedFd, Lost> {
 }
 
 fn walk(path: &Path, missing: Option<Mode>) -> Result<OwnedFd, Lost> {
-    let path = match path.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => path,
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
     };
     let straight = rustix::fs::openat2(
         CWD,

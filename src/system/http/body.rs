@@ -34,9 +34,10 @@ impl<'a> Body<'a> {
             size: 0,
             digester: Digester::default(),
         };
-        match is_encoded {
-            true => Self::Gzip(Box::new(MultiGzDecoder::new(counted))),
-            false => Self::Plain(counted),
+        if is_encoded {
+            Self::Gzip(Box::new(MultiGzDecoder::new(counted)))
+        } else {
+            Self::Plain(counted)
         }
     }
 

@@ -12,6 +12,7 @@ use reqwest::header::{
 };
 use reqwest::{Client, Method, Proxy, RequestBuilder, StatusCode, Url};
 
+use super::trust::TrustError;
 use super::{HttpError, Request};
 use crate::model::secret::redact_url;
 
@@ -27,6 +28,19 @@ pub(super) struct Hop {
     /// No redirect has led to another host yet.
     is_home: bool,
     sends_body: bool,
+}
+
+/// Why nobody should go where a redirect leads.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RedirectError {
+    #[error("redirected to something that is no URL")]
+    NoUrl,
+    #[error("redirected to a {0} URL")]
+    Scheme(String),
+    #[error("refusing redirect from https to http://{0}")]
+    Insecure(String),
+    #[error("refusing to send the body on to {0}")]
+    Body(String),
 }
 
 impl Hop {
@@ -62,18 +76,18 @@ impl Hop {
     }
 
     /// Returns where a redirect leads, or why no one should go there.
-    pub(super) fn follow(self, status: StatusCode, location: &[u8]) -> Result<Self, String> {
+    pub(super) fn follow(self, status: StatusCode, location: &[u8]) -> Result<Self, RedirectError> {
         let from = &self.url;
         let mut to = std::str::from_utf8(location)
             .ok()
             .and_then(|location| from.join(location).ok())
-            .ok_or("redirected to something that is no URL")?;
+            .ok_or(RedirectError::NoUrl)?;
         if !is_http(&to) {
-            return Err(format!("redirected to a {} URL", to.scheme()));
+            return Err(RedirectError::Scheme(to.scheme().into()));
         }
         if from.scheme() == "https" && to.scheme() == "http" {
             let host = to.host_str().unwrap_or_default();
-            return Err(format!("refusing redirect from https to http://{host}"));
+            return Err(RedirectError::Insecure(host.into()));
         }
         let is_same_host = is_same_host(from, &to);
         if is_same_host && to.username().is_empty() && to.password().is_none() {
@@ -89,14 +103,15 @@ impl Hop {
         };
         if sends_body && !is_same_host {
             let host = to.host_str().unwrap_or_default();
-            return Err(format!("refusing to send the body on to {host}"));
+            return Err(RedirectError::Body(host.into()));
         }
         Ok(Self {
             method,
             url: to,
-            headers: match is_same_host {
-                true => self.headers,
-                false => HeaderMap::new(),
+            headers: if is_same_host {
+                self.headers
+            } else {
+                HeaderMap::new()
             },
             is_home: self.is_home && is_same_host,
             sends_body,
@@ -121,7 +136,7 @@ impl Hop {
         }
         builder
             .build()
-            .map_err(|err| HttpError::Trust(err.without_url().to_string()))
+            .map_err(|err| HttpError::Trust(TrustError::Client(err.without_url())))
     }
 
     /// Returns the request to send.
@@ -217,7 +232,9 @@ mod tests {
     }
 
     fn follow(from: &str, to: &str) -> Result<(String, bool), String> {
-        let hop = first(from).follow(StatusCode::FOUND, to.as_bytes())?;
+        let hop = first(from)
+            .follow(StatusCode::FOUND, to.as_bytes())
+            .map_err(|err| err.to_string())?;
         let has_token = hop.headers.contains_key("x-token");
         assert_eq!(hop.is_home, has_token);
         Ok((hop.url.to_string(), has_token))
@@ -266,7 +283,7 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap();
             let hop = Hop::first(&request).unwrap();
             let hop = hop.follow(status, to.as_bytes())?;
-            Ok::<_, String>((hop.method.to_string(), hop.sends_body))
+            Ok((hop.method.to_string(), hop.sends_body))
         };
         for status in [301, 302, 303] {
             assert_eq!(ask("POST", status, "/b"), Ok(("GET".into(), false)));
@@ -275,7 +292,7 @@ mod tests {
         }
         for status in [307, 308] {
             assert_eq!(ask("POST", status, "/b"), Ok(("POST".into(), true)));
-            let refused = "refusing to send the body on to g".to_owned();
+            let refused = RedirectError::Body("g".into());
             assert_eq!(ask("POST", status, "http://g/"), Err(refused));
         }
     }

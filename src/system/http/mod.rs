@@ -29,6 +29,7 @@ use crate::model::secret::{Secret, redact_url};
 use crate::model::text::go_duration;
 use body::Body;
 use hop::Hop;
+use trust::TrustError;
 
 pub use trust::Trust;
 
@@ -156,9 +157,9 @@ pub enum HttpError {
     #[error("invalid proxy {0:?}")]
     BadProxy(String),
     #[error("could not use CA certificates: {0}")]
-    Trust(String),
+    Trust(#[source] TrustError),
     #[error("could not use client certificate: {0}")]
-    Identity(String),
+    Identity(#[source] TrustError),
     #[error("failed to perform HTTP request: {verb} \"{url}\": {reason}")]
     Request {
         /// The method as a word.
@@ -281,7 +282,7 @@ impl<'a> Transfer<'a> {
                 Some(location) => {
                     hop = hop
                         .follow(status, location.as_bytes())
-                        .map_err(|why| self.failed(why))?;
+                        .map_err(|why| self.failed(why.to_string()))?;
                 }
                 None => return Ok((hop, response)),
             }
@@ -384,11 +385,11 @@ impl<'a> Transfer<'a> {
             text = cause.to_string();
             next = cause.source();
         }
-        match text.is_empty() {
+        if text.is_empty() {
             // Its own text would name the URL with all that it carries.
-            true => "no answer that HTTP allows".into(),
-            false => Cause::from(io::Error::other(text)).to_string(),
+            return "no answer that HTTP allows".into();
         }
+        Cause::from(io::Error::other(text)).to_string()
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! `SSL_CERT_FILE` and `SSL_CERT_DIR` replace those of the machine, as they do for other programs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::HttpError;
-use crate::system::files;
+use crate::system::files::{self, FileError};
 
 /// The largest file of certificates that is read.
 const MAX_PEM_BYTES: u64 = 16 * 1024 * 1024;
@@ -29,6 +29,31 @@ pub struct Trust<'a> {
     pub identity: Option<(&'a Path, &'a Path)>,
 }
 
+/// Why certificates or a key can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{}: {cause:?}", file.display())]
+    Pem {
+        file: PathBuf,
+        #[source]
+        cause: rustls::pki_types::pem::Error,
+    },
+    #[error("no private key in {}: {cause:?}", file.display())]
+    Key {
+        file: PathBuf,
+        #[source]
+        cause: rustls::pki_types::pem::Error,
+    },
+    #[error("{0} has none")]
+    None(String),
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    Client(reqwest::Error),
+}
+
 impl Trust<'_> {
     /// Returns how to speak TLS. Where none is spoken nothing is read: a machine without any
     /// authority can speak http.
@@ -37,22 +62,23 @@ impl Trust<'_> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|err| HttpError::Trust(err.to_string()))?;
+            .map_err(|err| HttpError::Trust(err.into()))?;
         let builder = if self.believes_anyone {
             builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
         } else {
-            builder.with_root_certificates(match is_spoken {
-                true => roots(self.ca_file)?,
-                false => RootCertStore::empty(),
+            builder.with_root_certificates(if is_spoken {
+                roots(self.ca_file)?
+            } else {
+                RootCertStore::empty()
             })
         };
         match self.identity.filter(|_| is_spoken && is_home) {
             None => Ok(builder.with_no_client_auth()),
             Some((certificate, key)) => builder
                 .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
-                .map_err(|err| HttpError::Identity(err.to_string())),
+                .map_err(|err| HttpError::Identity(err.into())),
         }
     }
 }
@@ -74,7 +100,7 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, HttpError> {
         }
     };
     match added {
-        0 => Err(HttpError::Trust(format!("{source} has none"))),
+        0 => Err(HttpError::Trust(TrustError::None(source))),
         _ => Ok(roots),
     }
 }
@@ -83,27 +109,32 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, HttpError> {
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
     match read_certificates(file) {
         Ok(chain) if chain.is_empty() => {
-            let reason = format!("{} has none", file.display());
-            Err(HttpError::Identity(reason))
+            let file = file.display().to_string();
+            Err(HttpError::Identity(TrustError::None(file)))
         }
         chain => chain.map_err(HttpError::Identity),
     }
 }
 
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, HttpError> {
-    let pem = files::read(file, MAX_PEM_BYTES).map_err(|err| err.to_string());
+    let pem = files::read(file, MAX_PEM_BYTES).map_err(TrustError::from);
     let key = pem.and_then(|pem| {
-        PrivateKeyDer::from_pem_slice(&pem)
-            .map_err(|err| format!("no private key in {}: {err:?}", file.display()))
+        PrivateKeyDer::from_pem_slice(&pem).map_err(|cause| TrustError::Key {
+            file: file.to_owned(),
+            cause,
+        })
     });
     key.map_err(HttpError::Identity)
 }
 
-fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let pem = files::read(file, MAX_PEM_BYTES).map_err(|err| err.to_string())?;
+fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+    let pem = files::read(file, MAX_PEM_BYTES)?;
     CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<_, _>>()
-        .map_err(|err| format!("{}: {err:?}", file.display()))
+        .map_err(|cause| TrustError::Pem {
+            file: file.to_owned(),
+            cause,
+        })
 }
 
 /// Believes every server. Only for who asks how a server answers and not who it is.

@@ -142,9 +142,17 @@ pub enum RunError {
     #[error("exec: {0:?}: executable file not found in $PATH")]
     NotFound(String),
     #[error("fork/exec {program}: {cause}")]
-    Start { program: String, cause: Cause },
+    Start {
+        program: String,
+        #[source]
+        cause: Cause,
+    },
     #[error("chdir {}: {cause}", cwd.display())]
-    Directory { cwd: PathBuf, cause: Cause },
+    Directory {
+        cwd: PathBuf,
+        #[source]
+        cause: Cause,
+    },
     #[error("signal: {}", signal_name(*signal, *core_dumped))]
     Signal {
         program: String,
@@ -156,9 +164,13 @@ pub enum RunError {
     #[error("command {program:?} was cancelled")]
     Cancelled { program: String },
     #[error("could not watch command {program:?}: {cause}")]
-    Watch { program: String, cause: Cause },
+    Watch {
+        program: String,
+        #[source]
+        cause: Cause,
+    },
     #[error("could not make a cancel token: {0}")]
-    Token(Cause),
+    Token(#[source] Cause),
     #[error("command was not scripted: {0}")]
     NotScripted(String),
 }

@@ -50,13 +50,12 @@ impl Passthrough {
         if self.program.is_empty() {
             return Err(RunError::NotSpecified);
         }
-        let file = match self.program.contains('/') {
-            true => PathBuf::from(&self.program),
-            false => {
-                let path = std::env::var("PATH").unwrap_or_default();
-                lookup::find(&self.program, &path)
-                    .ok_or_else(|| RunError::NotFound(self.program.clone()))?
-            }
+        let file = if self.program.contains('/') {
+            PathBuf::from(&self.program)
+        } else {
+            let path = std::env::var("PATH").unwrap_or_default();
+            lookup::find(&self.program, &path)
+                .ok_or_else(|| RunError::NotFound(self.program.clone()))?
         };
         let mut prepared = std::process::Command::new(file);
         prepared

@@ -81,7 +81,8 @@ impl ScriptedRunner {
     }
 
     /// Returns the commands of the script that were not run.
-    pub fn unused(&self) -> Vec<Vec<String>> {
+    #[cfg(test)]
+    fn unused(&self) -> Vec<Vec<String>> {
         let script = self.script();
         script.steps.iter().map(|step| step.argv.clone()).collect()
     }

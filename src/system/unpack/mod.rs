@@ -52,7 +52,11 @@ pub enum UnpackError {
         got: String,
     },
     #[error("could not read archive {}: {cause}", archive.display())]
-    Unreadable { archive: PathBuf, cause: Cause },
+    Unreadable {
+        archive: PathBuf,
+        #[source]
+        cause: Cause,
+    },
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -198,13 +202,14 @@ impl<'a> Source<'a> {
             }
         }
         let got = digester.finish().to_string();
-        match got.eq_ignore_ascii_case(checksum) {
-            true => Ok(()),
-            false => Err(UnpackError::Replaced {
+        if got.eq_ignore_ascii_case(checksum) {
+            Ok(())
+        } else {
+            Err(UnpackError::Replaced {
                 archive: self.path.to_owned(),
                 expected: checksum.to_owned(),
                 got,
-            }),
+            })
         }
     }
 

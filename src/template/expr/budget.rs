@@ -39,27 +39,30 @@ impl<'a> Budget<'a> {
     /// Charges items of a new list or map.
     pub(super) fn grow(&mut self, items: usize) -> Result<(), Reason> {
         self.items = self.items.saturating_add(items);
-        match self.items >= MAX_ITEMS {
-            true => Err(MEMORY.into()),
-            false => Ok(()),
+        if self.items >= MAX_ITEMS {
+            Err(MEMORY.into())
+        } else {
+            Ok(())
         }
     }
 
     /// Charges text before it is built.
     pub(super) fn write(&mut self, bytes: usize) -> Result<(), Reason> {
         self.text = self.text.saturating_add(bytes);
-        match self.text > MAX_TEXT {
-            true => Err(MEMORY.into()),
-            false => Ok(()),
+        if self.text > MAX_TEXT {
+            Err(MEMORY.into())
+        } else {
+            Ok(())
         }
     }
 
     /// Charges work that leaves nothing behind.
     pub(super) fn step(&mut self, count: usize) -> Result<(), Reason> {
         self.steps = self.steps.saturating_add(count);
-        match self.steps > MAX_STEPS {
-            true => Err("evaluation takes too many steps".into()),
-            false => Ok(()),
+        if self.steps > MAX_STEPS {
+            Err("evaluation takes too many steps".into())
+        } else {
+            Ok(())
         }
     }
 

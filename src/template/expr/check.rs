@@ -206,19 +206,21 @@ impl<'a> Checker<'a> {
     fn spelling(&self, at: usize) -> &'a str {
         let here = self.code.get(at..).unwrap_or_default();
         let is_word = here.starts_with(|c: char| c.is_ascii_alphabetic());
-        let len = match is_word {
-            true => here.find(|c: char| !c.is_ascii_alphabetic()),
-            false => here.find(|c: char| !"|&=!<>.+-*/%^?".contains(c)),
+        let len = if is_word {
+            here.find(|c: char| !c.is_ascii_alphabetic())
+        } else {
+            here.find(|c: char| !"|&=!<>.+-*/%^?".contains(c))
         };
         let operator = here.get(..len.unwrap_or(here.len())).unwrap_or_default();
         // Signs may stand next to each other, as in `2*-x`.
-        match is_word || operator.len() <= 1 {
-            true => operator,
-            false => ["||", "&&", "==", "!=", "<=", ">=", "..", "**", "??"]
+        if is_word || operator.len() <= 1 {
+            operator
+        } else {
+            ["||", "&&", "==", "!=", "<=", ">=", "..", "**", "??"]
                 .into_iter()
                 .find(|known| operator.starts_with(known))
                 .or(operator.get(..1))
-                .unwrap_or_default(),
+                .unwrap_or_default()
         }
     }
 
@@ -259,21 +261,27 @@ impl<'a> Checker<'a> {
             _ => {}
         }
         match kind {
-            Kind::Map(item) => match key == Kind::Text || key.is_unknown() {
-                true => Ok(item.kind()),
-                false => Err(Fault::at(
-                    key_at,
-                    format!("cannot use {key} to get an element from {kind}"),
-                )),
-            },
+            Kind::Map(item) => {
+                if key == Kind::Text || key.is_unknown() {
+                    Ok(item.kind())
+                } else {
+                    Err(Fault::at(
+                        key_at,
+                        format!("cannot use {key} to get an element from {kind}"),
+                    ))
+                }
+            }
             Kind::AnyMap => Ok(Kind::Any),
-            Kind::List(item) => match key == Kind::Int || key.is_unknown() {
-                true => Ok(item.kind()),
-                false => Err(Fault::at(
-                    key_at,
-                    format!("array elements can only be selected using an integer (got {key})"),
-                )),
-            },
+            Kind::List(item) => {
+                if key == Kind::Int || key.is_unknown() {
+                    Ok(item.kind())
+                } else {
+                    Err(Fault::at(
+                        key_at,
+                        format!("array elements can only be selected using an integer (got {key})"),
+                    ))
+                }
+            }
             // A byte of the text.
             Kind::Text if key == Kind::Int || key.is_unknown() => Ok(Kind::Int),
             _ => Err(Fault::at(
@@ -312,9 +320,10 @@ impl<'a> Checker<'a> {
     }
 
     fn call(&mut self, name: &Text, arguments: &[Id], at: usize) -> Result<Kind, Fault> {
-        let callable = match (self.names.function)(name) {
-            true => Kind::Function,
-            false => self.name(name, at)?,
+        let callable = if (self.names.function)(name) {
+            Kind::Function
+        } else {
+            self.name(name, at)?
         };
         if callable != Kind::Function && !callable.is_unknown() {
             return Err(Fault::at(
@@ -390,9 +399,10 @@ impl<'a> Checker<'a> {
         at: usize,
     ) -> Result<(), Fault> {
         if found.len() != wanted.len() {
-            let amount = match found.len() > wanted.len() {
-                true => "too many",
-                false => "not enough",
+            let amount = if found.len() > wanted.len() {
+                "too many"
+            } else {
+                "not enough"
             };
             return Err(Fault::at(at, format!("{amount} arguments to call {name}")));
         }
@@ -554,9 +564,10 @@ impl<'a> Checker<'a> {
         };
         let same =
             kinds.all(|kind| std::mem::discriminant(&kind) == std::mem::discriminant(&first));
-        Ok(match same {
-            true => Kind::List(first.item()),
-            false => Kind::LIST,
+        Ok(if same {
+            Kind::List(first.item())
+        } else {
+            Kind::LIST
         })
     }
 }

@@ -194,10 +194,7 @@ pub(super) fn sorted_by(mut pairs: Vec<(Val, Val)>, descending: bool) -> Result<
     }
     pairs.sort_by(|(left, _), (right, _)| {
         let order = ops::sort_order(left, right).unwrap_or(Ordering::Equal);
-        match descending {
-            true => order.reverse(),
-            false => order,
-        }
+        if descending { order.reverse() } else { order }
     });
     Ok(pairs.into_iter().map(|(_, item)| item).collect())
 }

@@ -7,24 +7,34 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::template::CallError;
+
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExprError {
     /// Found before running: syntax, unknown names, kinds that can never fit.
     #[error("expr compile error for '{code}': {problem}")]
-    Compile { code: Arc<str>, problem: Problem },
+    Compile {
+        code: Arc<str>,
+        #[source]
+        problem: Problem,
+    },
     /// Found while running.
     #[error("{problem}")]
-    Run { problem: Problem },
+    Run {
+        #[source]
+        problem: Problem,
+    },
     /// A text opens more expressions than it closes, so often that looking on would take too long.
     #[error("text has too many unclosed expressions")]
     Unclosed,
 }
 
 /// A message and the place it points at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problem {
-    pub message: String,
+    #[source]
+    pub message: CallError,
     pub place: Option<Place>,
 }
 
@@ -41,7 +51,7 @@ pub struct Place {
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.message)?;
+        self.message.fmt(out)?;
         let Some(place) = &self.place else {
             return Ok(());
         };
@@ -57,13 +67,13 @@ impl fmt::Display for Problem {
 /// A problem that still waits for its source text.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
-    message: String,
+    message: CallError,
     at: Option<usize>,
 }
 
 impl Fault {
     /// Returns a fault at a byte offset of the source.
-    pub(super) fn at(at: usize, message: impl Into<String>) -> Self {
+    pub(super) fn at(at: usize, message: impl Into<CallError>) -> Self {
         Self {
             message: message.into(),
             at: Some(at),
@@ -71,7 +81,7 @@ impl Fault {
     }
 
     /// Returns a fault that concerns the expression as a whole.
-    pub(super) fn whole(message: impl Into<String>) -> Self {
+    pub(super) fn whole(message: impl Into<CallError>) -> Self {
         Self {
             message: message.into(),
             at: None,

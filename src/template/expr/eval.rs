@@ -95,9 +95,10 @@ impl<'a> Machine<'a> {
                 otherwise,
             } => {
                 let fits = self.eval(*condition)?.bool();
-                match fits.map_err(|reason| Fault::at(node.at, reason))? {
-                    true => self.eval(*then),
-                    false => self.eval(*otherwise),
+                if fits.map_err(|reason| Fault::at(node.at, reason))? {
+                    self.eval(*then)
+                } else {
+                    self.eval(*otherwise)
                 }
             }
             NodeKind::List(items) => {
@@ -190,9 +191,10 @@ impl<'a> Machine<'a> {
                 };
             }
             Binary::Coalesce => {
-                return match left.is_null() {
-                    true => self.eval(right),
-                    false => Ok(left),
+                return if left.is_null() {
+                    self.eval(right)
+                } else {
+                    Ok(left)
                 };
             }
             Binary::Matches => {
@@ -305,12 +307,14 @@ impl<'a> Machine<'a> {
         }
         let key = Val::from(name);
         let found = ops::fetch(&base, &key, &mut self.budget).map_err(fail)?;
-        Err(fail(match found.is_null() {
-            true => "invalid operation: cannot call nil".into(),
-            false => format!(
+        Err(fail(if found.is_null() {
+            "invalid operation: cannot call nil".into()
+        } else {
+            format!(
                 "invalid operation: cannot call non-function of type {}",
                 found.go_type()
-            ),
+            )
+            .into()
         }))
     }
 
@@ -396,13 +400,14 @@ impl<'a> Machine<'a> {
         }
         let extra = extra.map(|id| self.eval(id)).transpose()?;
         let Some(len) = list.list_len() else {
-            let reason = match list.is_null() {
-                true => format!("builtin {} takes only array (got nil)", each.name()),
-                false => format!(
+            let reason = if list.is_null() {
+                format!("builtin {} takes only array (got nil)", each.name())
+            } else {
+                format!(
                     "builtin {} takes only array (got {})",
                     each.name(),
                     list.go_type()
-                ),
+                )
             };
             return Err(Fault::at(at, reason));
         };
@@ -433,8 +438,9 @@ fn texts(left: &Val, right: &Val, fits: fn(&str, &str) -> bool) -> Result<Val, R
 }
 
 fn matches(pattern: &Regex, text: &Val) -> Result<Val, Reason> {
-    match text.is_null() {
-        true => Ok(false.into()),
-        false => Ok(pattern.is_match(text.text()?).into()),
+    if text.is_null() {
+        Ok(false.into())
+    } else {
+        Ok(pattern.is_match(text.text()?).into())
     }
 }

@@ -10,12 +10,11 @@ use super::val::Reason;
 pub(super) fn member_of(left: Kind, right: Kind) -> Result<Kind, Reason> {
     match right {
         Kind::Map(_) if !left.is_unknown() && left != Kind::Text => {
-            Err(format!("cannot use {left} as type string in map key"))
+            Err(format!("cannot use {left} as type string in map key").into())
         }
-        Kind::List(item) if !left.is_comparable_to(item.kind()) => Err(format!(
-            "cannot use {left} as type {} in array",
-            item.kind()
-        )),
+        Kind::List(item) if !left.is_comparable_to(item.kind()) => {
+            Err(format!("cannot use {left} as type {} in array", item.kind()).into())
+        }
         Kind::Map(_) | Kind::AnyMap | Kind::List(_) | Kind::Unknown | Kind::Any => Ok(Kind::Bool),
         Kind::Text if left.is_unknown() => Ok(Kind::Bool),
         _ => Err(mismatched("in", left, right)),
@@ -23,7 +22,7 @@ pub(super) fn member_of(left: Kind, right: Kind) -> Result<Kind, Reason> {
 }
 
 pub(super) fn mismatched(sign: &str, left: Kind, right: Kind) -> Reason {
-    format!("invalid operation: {sign} (mismatched types {left} and {right})")
+    format!("invalid operation: {sign} (mismatched types {left} and {right})").into()
 }
 
 /// Returns the kind an operator gives, or nothing when its operands never fit.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::Fault;
+use crate::model::quote::quote;
 
 /// Text that a token carries into the tree.
 pub(super) type Text = Arc<str>;
@@ -42,12 +43,12 @@ impl Token<'_> {
 impl fmt::Display for Token<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            TokenKind::Name(text) => write!(out, "Identifier({text:?})"),
-            TokenKind::Number(text) => write!(out, "Number({text:?})"),
+            TokenKind::Name(text) => write!(out, "Identifier({})", quote(text)),
+            TokenKind::Number(text) => write!(out, "Number({})", quote(text)),
             TokenKind::Text(text) if text.is_empty() => out.write_str("String"),
-            TokenKind::Text(text) => write!(out, "String({text:?})"),
-            TokenKind::Operator(text) => write!(out, "Operator({text:?})"),
-            TokenKind::Bracket(text) => write!(out, "Bracket({text:?})"),
+            TokenKind::Text(text) => write!(out, "String({})", quote(text)),
+            TokenKind::Operator(text) => write!(out, "Operator({})", quote(text)),
+            TokenKind::Bracket(text) => write!(out, "Bracket({})", quote(text)),
             TokenKind::End => out.write_str("EOF"),
         }
     }
@@ -189,7 +190,7 @@ impl<'a> Lexer<'a> {
             self.bump();
             return Err(Fault::at(
                 at,
-                format!("bad number syntax: {:?}", self.since(start)),
+                format!("bad number syntax: {}", quote(self.since(start))),
             ));
         }
         Ok(self.since(start))

@@ -76,7 +76,8 @@ pub(super) fn call(
             "invalid number of arguments: expected {}, got {}",
             wanted.len(),
             arguments.len()
-        )));
+        )
+        .into()));
     }
     Some(match value {
         Val::Time(time) => time_method(time, name, arguments, budget),
@@ -86,7 +87,7 @@ pub(super) fn call(
 }
 
 fn unfit(name: &str, value: &Val) -> Reason {
-    format!("cannot use {} as argument to call {name}", value.go_type())
+    format!("cannot use {} as argument to call {name}", value.go_type()).into()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Go loses it too")]
@@ -123,12 +124,14 @@ fn time_method(
         ("Equal", [Val::Time(other)]) => Ok(time.cmp_instant(other).is_eq().into()),
         ("Compare", [Val::Time(other)]) => Ok(Val::from(time.cmp_instant(other) as i64)),
         ("Sub", [Val::Time(other)]) => Ok(Val::Duration(time.since(other))),
-        ("Add", [Val::Duration(nanos)]) => time.add(*nanos).map(Val::Time),
-        ("Truncate", [Val::Duration(nanos)]) => time.truncate(*nanos).map(Val::Time),
-        ("Round", [Val::Duration(nanos)]) => time.round(*nanos).map(Val::Time),
-        ("AddDate", [years, months, days]) => time
-            .add_date(years.int()?, months.int()?, days.int()?)
-            .map(Val::Time),
+        ("Add", [Val::Duration(nanos)]) => Ok(Val::Time(time.add(*nanos)?)),
+        ("Truncate", [Val::Duration(nanos)]) => Ok(Val::Time(time.truncate(*nanos)?)),
+        ("Round", [Val::Duration(nanos)]) => Ok(Val::Time(time.round(*nanos)?)),
+        ("AddDate", [years, months, days]) => Ok(Val::Time(time.add_date(
+            years.int()?,
+            months.int()?,
+            days.int()?,
+        )?)),
         ("Format", [layout]) => {
             let layout = layout.text()?;
             budget.write(layout.len().saturating_mul(time::GROWTH))?;

@@ -184,11 +184,12 @@ impl Program {
 }
 
 fn truth(value: &Val) -> Result<bool, Fault> {
-    match value.is_null() {
-        true => Ok(false),
-        false => value
+    if value.is_null() {
+        Ok(false)
+    } else {
+        value
             .bool()
-            .map_err(|_| Fault::at(0, format!("invalid operation: bool({})", value.go_type()))),
+            .map_err(|_| Fault::at(0, format!("invalid operation: bool({})", value.go_type())))
     }
 }
 

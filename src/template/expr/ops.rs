@@ -148,6 +148,7 @@ fn unfit(left: &Val, sign: &str, right: &Val) -> Reason {
         left.go_type(),
         right.go_type()
     )
+    .into()
 }
 
 /// Compares by `<`, `>`, `<=` or `>=`.
@@ -168,7 +169,7 @@ pub(super) fn add(left: &Val, right: &Val, budget: &mut Budget<'_>) -> Result<Va
     }
     match (left, right) {
         (Val::Time(time), Val::Duration(nanos)) | (Val::Duration(nanos), Val::Time(time)) => {
-            return time.add(*nanos).map(Val::Time);
+            return Ok(Val::Time(time.add(*nanos)?));
         }
         (Val::Duration(left), Val::Duration(right)) => {
             return Ok(Val::Duration(left.wrapping_add(*right)));
@@ -190,7 +191,7 @@ pub(super) fn subtract(left: &Val, right: &Val) -> Result<Val, Reason> {
     }
     match (left, right) {
         (Val::Time(left), Val::Time(right)) => Ok(Val::Duration(left.since(right))),
-        (Val::Time(time), Val::Duration(nanos)) => time.add(nanos.saturating_neg()).map(Val::Time),
+        (Val::Time(time), Val::Duration(nanos)) => Ok(Val::Time(time.add(nanos.saturating_neg())?)),
         (Val::Duration(left), Val::Duration(right)) => Ok(Val::Duration(left.wrapping_sub(*right))),
         _ => Err(unfit(left, "-", right)),
     }
@@ -247,7 +248,7 @@ pub(super) fn negate(value: &Val) -> Result<Val, Reason> {
     match value.number() {
         Some(Number::Int(number)) => Ok(Number::Int(-number).val()),
         Some(Number::Float(number)) => Ok((-number).into()),
-        None => Err(format!("invalid operation: - {}", value.go_type())),
+        None => Err(format!("invalid operation: - {}", value.go_type()).into()),
     }
 }
 
@@ -293,7 +294,7 @@ pub(super) fn contains(needle: &Val, hay: &Val, budget: &mut Budget<'_>) -> Resu
         Val::Env => Ok(matches!(text()?.as_ref(), "Facts" | "Data" | "Environ")),
         _ => match hay.plain() {
             Some(Value::Map(map)) => Ok(map.contains_key(&text()?)),
-            _ => Err(format!("operator \"in\" not defined on {}", hay.go_type())),
+            _ => Err(format!("operator \"in\" not defined on {}", hay.go_type()).into()),
         },
     }
 }
@@ -317,7 +318,7 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
     }
     let cannot = |budget: &mut Budget<'_>| -> Result<Val, Reason> {
         let key = budget.print(key)?;
-        Err(format!("cannot fetch {key} from {}", from.go_type()))
+        Err(format!("cannot fetch {key} from {}", from.go_type()).into())
     };
     let name = key.plain().and_then(Value::as_str);
     match (from, name) {
@@ -344,13 +345,17 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
         (
             Val::Plain(Value::Map(_)) | Val::Fact(Value::Map(_)) | Val::Facts | Val::Environ,
             None,
-        ) => match key.is_null() {
-            true => Ok(Val::NULL),
-            false => Err(format!(
-                "reflect.Value.MapIndex: value of type {} is not assignable to type string",
-                key.go_type()
-            )),
-        },
+        ) => {
+            if key.is_null() {
+                Ok(Val::NULL)
+            } else {
+                Err(format!(
+                    "reflect.Value.MapIndex: value of type {} is not assignable to type string",
+                    key.go_type()
+                )
+                .into())
+            }
+        }
         (Val::Dict(dict), _) => Ok(Key::new(key)
             .and_then(|key| dict.entries.get(&key).cloned())
             .unwrap_or_else(|| dict.missing.clone())),
@@ -364,7 +369,7 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
         (Val::Duration(_) | Val::Time(_) | Val::Month(_) | Val::Weekday(_), Some(name))
             if method::has_method(from, name) =>
         {
-            Err(format!("method {name} must be called"))
+            Err(format!("method {name} must be called").into())
         }
         _ => cannot(budget),
     }
@@ -372,18 +377,20 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
 
 /// Returns where an index points; a negative one counts from the end.
 pub(super) fn place(index: i64, len: usize) -> Option<usize> {
-    match index < 0 {
-        true => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
-        false => usize::try_from(index).ok().filter(|index| *index < len),
+    if index < 0 {
+        len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?)
+    } else {
+        usize::try_from(index).ok().filter(|index| *index < len)
     }
 }
 
 fn out_of_range(index: i64, len: usize) -> Reason {
-    let index = match index < 0 {
-        true => index.saturating_add(i64::try_from(len).unwrap_or(i64::MAX)),
-        false => index,
+    let index = if index < 0 {
+        index.saturating_add(i64::try_from(len).unwrap_or(i64::MAX))
+    } else {
+        index
     };
-    format!("index out of range: {index} (array length is {len})")
+    format!("index out of range: {index} (array length is {len})").into()
 }
 
 /// Returns a part of a list or text; bounds that lie outside are moved to the nearest end.
@@ -394,9 +401,12 @@ pub(super) fn slice(
     budget: &mut Budget<'_>,
 ) -> Result<Val, Reason> {
     let bounds = |len: usize| -> Result<(usize, usize), Reason> {
-        let bound = |index: i64| match index < 0 {
-            true => place(index, len).unwrap_or(0),
-            false => usize::try_from(index).unwrap_or(usize::MAX).min(len),
+        let bound = |index: i64| {
+            if index < 0 {
+                place(index, len).unwrap_or(0)
+            } else {
+                usize::try_from(index).unwrap_or(usize::MAX).min(len)
+            }
         };
         let to = to.map_or(Ok(len), |to| to.int().map(bound))?;
         let from = from.map_or(Ok(0), |from| from.int().map(bound))?;
@@ -416,7 +426,7 @@ pub(super) fn slice(
         }
         _ => {
             let from = from.map_or(Ok("0".into()), |from| budget.print(from))?;
-            Err(format!("cannot slice {from}"))
+            Err(format!("cannot slice {from}").into())
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::budget::Budget;
 use crate::model::Value;
 use crate::model::value::{Map, go_float};
+use crate::template::CallError;
 use crate::template::time::{Month, Time, Weekday, Zone, duration};
 
 /// How deep a list built by an expression may nest.
@@ -68,7 +69,7 @@ pub(super) enum Key {
 }
 
 /// The bare reason why something cannot be done; who catches it knows the place.
-pub(super) type Reason = String;
+pub(super) type Reason = CallError;
 
 pub(super) const MEMORY: &str = "memory budget exceeded";
 
@@ -142,10 +143,13 @@ impl Val {
             Self::Month(_) => "time.Month",
             Self::Weekday(_) => "time.Weekday",
             Self::List(_) => "[]interface {}",
-            Self::Dict(dict) => match dict.is_text_keyed() {
-                true => "map[string]interface {}",
-                false => "map[interface {}]interface {}",
-            },
+            Self::Dict(dict) => {
+                if dict.is_text_keyed() {
+                    "map[string]interface {}"
+                } else {
+                    "map[interface {}]interface {}"
+                }
+            }
         }
     }
 
@@ -190,11 +194,12 @@ impl Val {
     }
 
     fn is_not(&self, wanted: &str) -> Reason {
-        let found = match self.is_null() {
-            true => "nil",
-            false => self.go_type(),
+        let found = if self.is_null() {
+            "nil"
+        } else {
+            self.go_type()
         };
-        format!("interface conversion: interface {{}} is {found}, not {wanted}")
+        format!("interface conversion: interface {{}} is {found}, not {wanted}").into()
     }
 
     /// Returns a number as an integer, cutting fractions off.
@@ -205,7 +210,7 @@ impl Val {
             Some(Value::Uint(value)) => Ok(*value as i64),
             #[expect(clippy::cast_possible_truncation, reason = "saturates")]
             Some(Value::Float(value)) => Ok(*value as i64),
-            _ => Err(format!("invalid operation: int({})", self.go_type())),
+            _ => Err(format!("invalid operation: int({})", self.go_type()).into()),
         }
     }
 
@@ -213,7 +218,7 @@ impl Val {
     pub(super) fn float(&self) -> Result<f64, Reason> {
         match self.number() {
             Some(number) => Ok(number.float()),
-            None => Err(format!("invalid operation: float({})", self.go_type())),
+            None => Err(format!("invalid operation: float({})", self.go_type()).into()),
         }
     }
 
@@ -288,9 +293,10 @@ impl Val {
 
 fn deeper<'a>(items: impl Iterator<Item = &'a Val>) -> Result<u32, Reason> {
     let nesting = items.map(Val::nesting).max().unwrap_or(0) + 1;
-    match nesting > MAX_NESTING {
-        true => Err("recursion depth exceeded".into()),
-        false => Ok(nesting),
+    if nesting > MAX_NESTING {
+        Err("recursion depth exceeded".into())
+    } else {
+        Ok(nesting)
     }
 }
 
@@ -347,9 +353,10 @@ impl Key {
 
 fn sortable_bits(value: f64) -> u64 {
     let bits = value.to_bits();
-    match value.is_sign_negative() {
-        true => !bits,
-        false => bits | (1 << 63),
+    if value.is_sign_negative() {
+        !bits
+    } else {
+        bits | (1 << 63)
     }
 }
 

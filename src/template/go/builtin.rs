@@ -6,6 +6,7 @@
 use super::call::{Answer, Args, Native, takes, takes_from};
 use super::datum::Datum;
 use super::printf;
+use crate::template::CallError;
 use crate::template::text;
 
 /// Returns the function of a name.
@@ -62,7 +63,7 @@ fn len(args: &Args<'_>) -> Answer {
         Datum::List(list) => list.items.len(),
         Datum::Dict(dict) => dict.entries.borrow().len(),
         Datum::Nil => return Err("len of nil pointer".into()),
-        other => return Err(format!("len of type {}", other.type_name())),
+        other => return Err(format!("len of type {}", other.type_name()).into()),
     };
     Ok(Datum::Int(i64::try_from(len).unwrap_or(i64::MAX)))
 }
@@ -79,7 +80,7 @@ fn index(args: &Args<'_>) -> Answer {
             Datum::Dict(dict) => {
                 let Datum::Str(key) = key else {
                     let found = key.type_name();
-                    return Err(format!("value has type {found}; should be string"));
+                    return Err(format!("value has type {found}; should be string").into());
                 };
                 let found = dict.entries.borrow().get(key).cloned();
                 match (found, dict.of) {
@@ -89,36 +90,36 @@ fn index(args: &Args<'_>) -> Answer {
                     (None, _) => Datum::Nil,
                 }
             }
-            other => return Err(format!("can't index item of type {}", other.type_name())),
+            other => return Err(format!("can't index item of type {}", other.type_name()).into()),
         };
     }
     Ok(item)
 }
 
-fn position(key: &Datum, len: usize) -> Result<usize, String> {
+fn position(key: &Datum, len: usize) -> Result<usize, CallError> {
     let position = match key {
         Datum::Int(position) | Datum::Int64(position) => *position,
         Datum::Nil => return Err("cannot index slice/array with nil".into()),
         other => {
             let found = other.type_name();
-            return Err(format!("cannot index slice/array with type {found}"));
+            return Err(format!("cannot index slice/array with type {found}").into());
         }
     };
     usize::try_from(position)
         .ok()
         .filter(|position| *position < len)
-        .ok_or_else(|| format!("index out of range: {position}"))
+        .ok_or_else(|| format!("index out of range: {position}").into())
 }
 
 fn call(args: &Args<'_>) -> Answer {
     match args.any(0) {
         Datum::Nil => Err("call of nil".into()),
-        other => Err(format!("non-function of type {}", other.type_name())),
+        other => Err(format!("non-function of type {}", other.type_name()).into()),
     }
 }
 
 /// Joins as Go's `Sprint`: a blank only between two operands that are not text.
-fn joined(args: &Args<'_>) -> Result<String, String> {
+fn joined(args: &Args<'_>) -> Result<String, CallError> {
     let mut out = String::new();
     let mut after_text = true;
     for value in args.values {
@@ -145,7 +146,7 @@ fn println(args: &Args<'_>) -> Answer {
 }
 
 /// Returns what the escapers escape: the arguments printed, a missing one as `<no value>`.
-fn escapable(args: &Args<'_>) -> Result<String, String> {
+fn escapable(args: &Args<'_>) -> Result<String, CallError> {
     match args.values {
         [Datum::Nil] => Ok("<no value>".into()),
         _ => {

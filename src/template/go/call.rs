@@ -12,11 +12,12 @@ use super::datum::{Datum, Dict};
 use super::meter::Meter;
 use super::version::Version;
 use crate::model::Value;
+use crate::template::CallError;
 use crate::template::env::Now;
 use crate::template::time::Time;
 
 /// What a function answers.
-pub type Answer = Result<Datum, String>;
+pub type Answer = Result<Datum, CallError>;
 
 /// A function of ours and how many arguments it takes.
 #[derive(Clone, Copy)]
@@ -46,17 +47,18 @@ pub fn takes_from(least: usize, run: fn(&Args<'_>) -> Answer) -> Native {
 
 impl Native {
     /// Checks how many arguments a call gives.
-    pub fn check(&self, name: &str, given: usize) -> Result<(), String> {
+    pub fn check(&self, name: &str, given: usize) -> Result<(), CallError> {
         let least = self.least;
         if given < least && self.most.is_none() {
             return Err(format!(
                 "wrong number of args for {name}: want at least {least} got {given}"
-            ));
+            )
+            .into());
         }
         if given < least || self.most.is_some_and(|most| given > most) {
-            return Err(format!(
-                "wrong number of args for {name}: want {least} got {given}"
-            ));
+            return Err(
+                format!("wrong number of args for {name}: want {least} got {given}").into(),
+            );
         }
         Ok(())
     }
@@ -97,11 +99,11 @@ impl<'a> Args<'a> {
         self.values.get(index..).unwrap_or(&[])
     }
 
-    pub fn str(&self, index: usize) -> Result<&'a str, String> {
+    pub fn str(&self, index: usize) -> Result<&'a str, CallError> {
         as_str(self.any(index))
     }
 
-    pub fn int(&self, index: usize) -> Result<i64, String> {
+    pub fn int(&self, index: usize) -> Result<i64, CallError> {
         match self.any(index) {
             Datum::Int(value) | Datum::Int64(value) => Ok(*value),
             // A constant such as `1e3` is whole in Go's eyes, too.
@@ -110,65 +112,65 @@ impl<'a> Args<'a> {
                 reason = "there is no fraction to lose"
             )]
             Datum::Float(value) if value.fract() == 0.0 => Ok(*value as i64),
-            other => Err(wrong("int", other)),
+            other => Err(wrong("int", other).into()),
         }
     }
 
-    pub fn bool(&self, index: usize) -> Result<bool, String> {
+    pub fn bool(&self, index: usize) -> Result<bool, CallError> {
         match self.any(index) {
             Datum::Bool(value) => Ok(*value),
-            other => Err(wrong("bool", other)),
+            other => Err(wrong("bool", other).into()),
         }
     }
 
-    pub fn dict(&self, index: usize) -> Result<&'a Rc<Dict>, String> {
+    pub fn dict(&self, index: usize) -> Result<&'a Rc<Dict>, CallError> {
         as_dict(self.any(index))
     }
 
-    pub fn time(&self, index: usize) -> Result<&'a Time, String> {
+    pub fn time(&self, index: usize) -> Result<&'a Time, CallError> {
         match self.any(index) {
             Datum::Time(time) => Ok(time),
-            other => Err(wrong("time.Time", other)),
+            other => Err(wrong("time.Time", other).into()),
         }
     }
 
-    pub fn version(&self, index: usize) -> Result<&'a Version, String> {
+    pub fn version(&self, index: usize) -> Result<&'a Version, CallError> {
         match self.any(index) {
             Datum::Version(version) => Ok(version),
-            other => Err(wrong("*semver.Version", other)),
+            other => Err(wrong("*semver.Version", other).into()),
         }
     }
 
     /// Returns the items of a list; `doing` names the function in the error, as sprig does.
-    pub fn list(&self, index: usize, doing: &str) -> Result<&'a [Datum], String> {
+    pub fn list(&self, index: usize, doing: &str) -> Result<&'a [Datum], CallError> {
         match self.any(index) {
             Datum::List(list) => Ok(&list.items),
-            other => Err(format!("cannot {doing} type {}", other.kind_name())),
+            other => Err(format!("cannot {doing} type {}", other.kind_name()).into()),
         }
     }
 
     /// Returns any argument as text, as sprig's `toString` makes it.
-    pub fn shown(&self, index: usize) -> Result<Arc<str>, String> {
+    pub fn shown(&self, index: usize) -> Result<Arc<str>, CallError> {
         shown(self.any(index), self.meter())
     }
 }
 
-pub fn as_str(datum: &Datum) -> Result<&str, String> {
+pub fn as_str(datum: &Datum) -> Result<&str, CallError> {
     match datum {
         Datum::Str(text) => Ok(text),
-        other => Err(wrong("string", other)),
+        other => Err(wrong("string", other).into()),
     }
 }
 
-pub fn as_dict(datum: &Datum) -> Result<&Rc<Dict>, String> {
+pub fn as_dict(datum: &Datum) -> Result<&Rc<Dict>, CallError> {
     match datum {
         Datum::Dict(dict) => Ok(dict),
-        other => Err(wrong("map[string]interface {}", other)),
+        other => Err(wrong("map[string]interface {}", other).into()),
     }
 }
 
 /// Returns text as it is, and anything else as Go's `%v`.
-pub fn shown(datum: &Datum, meter: &Meter) -> Result<Arc<str>, String> {
+pub fn shown(datum: &Datum, meter: &Meter) -> Result<Arc<str>, CallError> {
     match datum {
         Datum::Str(text) => Ok(text.clone()),
         other => Ok(other.printed(meter)?.into()),

@@ -18,6 +18,7 @@ use super::meter::Meter;
 use super::version::Version;
 use crate::model::Value;
 use crate::model::value::go_float;
+use crate::template::CallError;
 use crate::template::time::Time;
 
 /// How many levels of lists and dicts a walk follows.
@@ -97,11 +98,11 @@ impl Datum {
     }
 
     /// Returns a datum as plain data; times and versions become text.
-    pub fn to_value(&self, meter: &Meter) -> Result<Value, String> {
+    pub fn to_value(&self, meter: &Meter) -> Result<Value, CallError> {
         self.to_value_at(meter, 0)
     }
 
-    fn to_value_at(&self, meter: &Meter, level: usize) -> Result<Value, String> {
+    fn to_value_at(&self, meter: &Meter, level: usize) -> Result<Value, CallError> {
         step(meter, level)?;
         Ok(match self {
             Self::Nil => Value::Null,
@@ -202,18 +203,18 @@ impl Datum {
     }
 
     /// Writes the datum as Go's `%v`.
-    pub fn print(&self, out: &mut String, meter: &Meter) -> Result<(), String> {
+    pub fn print(&self, out: &mut String, meter: &Meter) -> Result<(), CallError> {
         self.print_at(out, meter, 0)
     }
 
     /// Returns the datum as Go's `%v`.
-    pub fn printed(&self, meter: &Meter) -> Result<String, String> {
+    pub fn printed(&self, meter: &Meter) -> Result<String, CallError> {
         let mut out = String::new();
         self.print(&mut out, meter)?;
         Ok(out)
     }
 
-    fn print_at(&self, out: &mut String, meter: &Meter, level: usize) -> Result<(), String> {
+    fn print_at(&self, out: &mut String, meter: &Meter, level: usize) -> Result<(), CallError> {
         step(meter, level)?;
         match self {
             Self::Nil => out.push_str("<nil>"),
@@ -255,11 +256,11 @@ impl Datum {
     }
 
     /// Returns whether two data are equal as `reflect.DeepEqual` sees it: types count.
-    pub fn deep_equal(&self, other: &Self, meter: &Meter) -> Result<bool, String> {
+    pub fn deep_equal(&self, other: &Self, meter: &Meter) -> Result<bool, CallError> {
         self.deep_equal_at(other, meter, 0)
     }
 
-    fn deep_equal_at(&self, other: &Self, meter: &Meter, level: usize) -> Result<bool, String> {
+    fn deep_equal_at(&self, other: &Self, meter: &Meter, level: usize) -> Result<bool, CallError> {
         step(meter, level)?;
         Ok(match (self, other) {
             (Self::Nil, Self::Nil) => true,
@@ -298,11 +299,11 @@ impl Datum {
     }
 
     /// Returns a copy that shares no dict with the original.
-    pub fn deep_copy(&self, meter: &Meter) -> Result<Self, String> {
+    pub fn deep_copy(&self, meter: &Meter) -> Result<Self, CallError> {
         self.deep_copy_at(meter, 0)
     }
 
-    fn deep_copy_at(&self, meter: &Meter, level: usize) -> Result<Self, String> {
+    fn deep_copy_at(&self, meter: &Meter, level: usize) -> Result<Self, CallError> {
         step(meter, level)?;
         Ok(match self {
             Self::List(list) => Self::list_of(
@@ -344,7 +345,7 @@ impl Datum {
     }
 
     /// Returns how two data order under `lt`, or why they do not.
-    pub fn compare(&self, other: &Self) -> Result<Ordering, String> {
+    pub fn compare(&self, other: &Self) -> Result<Ordering, CallError> {
         let incomparable = || "invalid type for comparison".to_owned();
         match (self.basic(), other.basic()) {
             (Some(Basic::Int(a)), Some(Basic::Int(b))) => Ok(a.cmp(&b)),
@@ -354,30 +355,30 @@ impl Datum {
                 Ok(a.partial_cmp(&b).unwrap_or(Ordering::Greater))
             }
             (None, _) | (_, None) | (Some(Basic::Bool(_)), Some(Basic::Bool(_))) => {
-                Err(incomparable())
+                Err(incomparable().into())
             }
-            _ => Err(self.mismatch(other)),
+            _ => Err(self.mismatch(other).into()),
         }
     }
 
     /// Returns whether two data are equal under `eq`, or why they cannot be compared.
-    pub fn equals(&self, other: &Self) -> Result<bool, String> {
+    pub fn equals(&self, other: &Self) -> Result<bool, CallError> {
         match (self.basic(), other.basic()) {
             (Some(a), Some(b)) => match (a, b) {
                 (Basic::Bool(a), Basic::Bool(b)) => Ok(a == b),
                 (Basic::Int(a), Basic::Int(b)) => Ok(a == b),
                 (Basic::Float(a), Basic::Float(b)) => Ok(a == b),
                 (Basic::Text(a), Basic::Text(b)) => Ok(a == b),
-                _ => Err(self.mismatch(other)),
+                _ => Err(self.mismatch(other).into()),
             },
             (None, None) => match (self, other) {
                 (Self::Nil, other) | (other, Self::Nil) => Ok(matches!(other, Self::Nil)),
                 (Self::Time(a), Self::Time(b)) => Ok(a == b),
                 (Self::Version(a), Self::Version(b)) => Ok(Rc::ptr_eq(a, b)),
-                _ => Err(format!("non-comparable type {}", self.type_name())),
+                _ => Err(format!("non-comparable type {}", self.type_name()).into()),
             },
             _ if matches!(self, Self::Nil) || matches!(other, Self::Nil) => Ok(false),
-            _ => Err(self.mismatch(other)),
+            _ => Err(self.mismatch(other).into()),
         }
     }
 
@@ -409,11 +410,11 @@ enum Basic<'a> {
     Text(&'a str),
 }
 
-fn step(meter: &Meter, level: usize) -> Result<(), String> {
+fn step(meter: &Meter, level: usize) -> Result<(), CallError> {
     if level > DEEPEST {
-        return Err(format!("value is nested deeper than {DEEPEST} levels"));
+        return Err(format!("value is nested deeper than {DEEPEST} levels").into());
     }
-    meter.step()
+    Ok(meter.step()?)
 }
 
 /// Frees nested values one by one: a value may be nested deeper than the stack can recurse.

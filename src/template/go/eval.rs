@@ -62,7 +62,10 @@ impl<'t> Machine<'_, 't> {
         match node {
             Node::Text(text) => {
                 let paid = self.world.meter.spend(text.len());
-                paid.map_err(|message| Fault { at: 0, message })?;
+                paid.map_err(|message| Fault {
+                    at: 0,
+                    message: message.into(),
+                })?;
                 self.out.push_str(text);
             }
             Node::Action(pipe) => {
@@ -103,7 +106,10 @@ impl<'t> Machine<'_, 't> {
     ) -> Result<T, Fault> {
         if self.level == DEEPEST {
             let message = format!("exceeded maximum template depth ({DEEPEST})");
-            return Err(Fault { at, message });
+            return Err(Fault {
+                at,
+                message: message.into(),
+            });
         }
         self.level += 1;
         let result = inner(self);
@@ -180,7 +186,8 @@ impl<'t> Machine<'_, 't> {
                             at: over.at,
                             message: format!(
                                 "can't use {count} to iterate over more than one variable"
-                            ),
+                            )
+                            .into(),
                         });
                     }
                     for index in 0..*count {
@@ -197,7 +204,7 @@ impl<'t> Machine<'_, 't> {
                     let shown = machine.shown(over.at, other)?;
                     return Err(Fault {
                         at: over.at,
-                        message: format!("range can't iterate over {shown}"),
+                        message: format!("range can't iterate over {shown}").into(),
                     });
                 }
             }
@@ -240,7 +247,7 @@ impl<'t> Machine<'_, 't> {
             None => {
                 return Err(Fault {
                     at,
-                    message: format!("template \"{name}\" not defined"),
+                    message: format!("template \"{name}\" not defined").into(),
                 });
             }
         };
@@ -359,7 +366,10 @@ impl<'t> Machine<'_, 't> {
         if fields.is_empty() && has_args {
             return Err(not_a_function(at));
         }
-        let fault = |message: String| Fault { at, message };
+        let fault = |message: String| Fault {
+            at,
+            message: message.into(),
+        };
         let mut found = false;
         for (index, field) in fields.iter().enumerate() {
             let is_last = index + 1 == fields.len();
@@ -390,8 +400,7 @@ impl<'t> Machine<'_, 't> {
                         values: &values,
                     };
                     match method::call(&receiver, field, &args) {
-                        Some(answer) => answer
-                            .map_err(|reason| fault(format!("error calling {field}: {reason}")))?,
+                        Some(answer) => answer.map_err(|err| Fault::calling(at, field, err))?,
                         None => return Err(no_field(at, field, &receiver)),
                     }
                 }
@@ -436,14 +445,10 @@ impl<'t> Machine<'_, 't> {
                     world: self.world,
                     values: &values,
                 };
-                (native.run)(&args)
-                    .map_err(|reason| fault(format!("error calling {name}: {reason}")))
+                (native.run)(&args).map_err(|err| Fault::calling(at, name, err))
             }
             Target::Outside(function) => {
-                let failed = |reason| Fault {
-                    at,
-                    message: format!("error calling {name}: {reason}"),
-                };
+                let failed = |err| Fault::calling(at, name, err);
                 let mut values = Vec::with_capacity(given);
                 for value in self.arguments(dot, args, piped)? {
                     values.push(value.to_value(&self.world.meter).map_err(failed)?);
@@ -477,7 +482,8 @@ impl<'t> Machine<'_, 't> {
             message: format!(
                 "wrong number of args for {}: want at least 1 got 0",
                 callee.name
-            ),
+            )
+            .into(),
         })
     }
 
@@ -499,7 +505,10 @@ impl<'t> Machine<'_, 't> {
 
     fn step(&self, at: usize) -> Result<(), Fault> {
         let paid = self.world.meter.step();
-        paid.map_err(|message| Fault { at, message })
+        paid.map_err(|err| Fault {
+            at,
+            message: err.into(),
+        })
     }
 }
 
@@ -513,6 +522,6 @@ fn not_a_function(at: usize) -> Fault {
 fn no_field(at: usize, field: &str, value: &Datum) -> Fault {
     Fault {
         at,
-        message: format!("can't evaluate field {field} in type {}", value.type_name()),
+        message: format!("can't evaluate field {field} in type {}", value.type_name()).into(),
     }
 }

@@ -2,31 +2,33 @@
 //! numbers are refused, since no data and no function has them.
 
 use super::datum::Datum;
+use crate::template::CallError;
 use crate::template::literal::{self, Number};
 
 /// Returns the number a token spells.
-pub fn number(text: &str) -> Result<Datum, String> {
+pub fn number(text: &str) -> Result<Datum, CallError> {
     match literal::number(text)? {
         Number::Int(value) => Ok(Datum::Int(value)),
         Number::Float(value) => Ok(Datum::Float(value)),
-        Number::Uint(_) => Err(format!("{text} overflows int")),
+        Number::Uint(_) => Err(format!("{text} overflows int").into()),
     }
 }
 
 /// Returns the code point of a character constant, as Go's `int`.
-pub fn character(text: &str) -> Result<Datum, String> {
+pub fn character(text: &str) -> Result<Datum, CallError> {
     let code = literal::character(text.as_bytes())?;
     Ok(Datum::Int(code.into()))
 }
 
 /// Returns the text inside a quoted or raw token.
-pub fn unquote(token: &str) -> Result<String, String> {
-    let text = match token.starts_with('`') {
-        true => literal::raw(token.as_bytes()),
-        false => literal::quoted(token.as_bytes()),
+pub fn unquote(token: &str) -> Result<String, CallError> {
+    let text = if token.starts_with('`') {
+        literal::raw(token.as_bytes())
+    } else {
+        literal::quoted(token.as_bytes())
     };
-    let text = text.map_err(|reason| format!("{reason} in {token}"))?;
-    String::from_utf8(text).map_err(|_| format!("{token} is not valid UTF-8"))
+    let text = text.map_err(|err| CallError::new(err).reword(|why| format!("{why} in {token}")))?;
+    String::from_utf8(text).map_err(|_| format!("{token} is not valid UTF-8").into())
 }
 
 #[cfg(test)]
@@ -37,7 +39,7 @@ mod tests {
     fn numbers_that_no_int_holds_are_refused() {
         assert_eq!(
             number("9223372036854775808").unwrap_err(),
-            "9223372036854775808 overflows int"
+            "9223372036854775808 overflows int".into()
         );
     }
 

@@ -12,6 +12,11 @@ const BUDGET: usize = 64 << 20;
 /// What one evaluated operand, loop turn or walked value costs.
 const STEP: usize = 16;
 
+/// A rendering has used up its budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the template makes too much output or runs too long")]
+pub struct Exhausted;
+
 /// The budget that is left.
 #[derive(Debug)]
 pub struct Meter {
@@ -33,23 +38,23 @@ impl Meter {
     }
 
     /// Pays for `bytes` about to be made, or says that the budget is gone.
-    pub fn spend(&self, bytes: usize) -> Result<(), String> {
+    pub fn spend(&self, bytes: usize) -> Result<(), Exhausted> {
         match self.left.get().checked_sub(bytes) {
             Some(left) => {
                 self.left.set(left);
                 Ok(())
             }
-            None => Err("the template makes too much output or runs too long".into()),
+            None => Err(Exhausted),
         }
     }
 
     /// Pays for one step.
-    pub fn step(&self) -> Result<(), String> {
+    pub fn step(&self) -> Result<(), Exhausted> {
         self.spend(STEP)
     }
 
     /// Pays for `count` steps about to be taken.
-    pub fn steps(&self, count: usize) -> Result<(), String> {
+    pub fn steps(&self, count: usize) -> Result<(), Exhausted> {
         self.spend(count.saturating_mul(STEP))
     }
 }

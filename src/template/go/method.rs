@@ -26,9 +26,10 @@ pub fn call(receiver: &Datum, name: &str, args: &Args<'_>) -> Option<Answer> {
 fn of_time(time: &Time, name: &str, args: &Args<'_>) -> Option<Answer> {
     if let Some(number) = time.number(name) {
         // Counts since 1970 are Go's `int64`, parts of a date its `int`.
-        return Some(Ok(match name.starts_with("Unix") {
-            true => Datum::Int64(number),
-            false => Datum::Int(number),
+        return Some(Ok(if name.starts_with("Unix") {
+            Datum::Int64(number)
+        } else {
+            Datum::Int(number)
         }));
     }
     Some(match name {
@@ -53,8 +54,8 @@ fn of_time(time: &Time, name: &str, args: &Args<'_>) -> Option<Answer> {
             .time(0)
             .map(|other| time.cmp_instant(other).is_eq().into()),
         "AddDate" => (|| {
-            let moved = time.add_date(args.int(0)?, args.int(1)?, args.int(2)?);
-            moved.map(Datum::Time)
+            let moved = time.add_date(args.int(0)?, args.int(1)?, args.int(2)?)?;
+            Ok(Datum::Time(moved))
         })(),
         _ => return None,
     })

@@ -22,6 +22,8 @@ mod sprig;
 mod tree;
 pub(super) mod version;
 
+pub(super) use self::meter::Exhausted;
+
 #[cfg(test)]
 mod tests;
 

@@ -10,6 +10,8 @@ use super::lex::{self, Kind, Token, Word};
 use super::literal;
 use super::tree::{Branches, Callee, Command, Fault, Node, Operand, Pipe, Target, Term, Tree};
 use super::{builtin, sprig};
+use crate::model::quote::quote;
+use crate::template::CallError;
 use crate::template::env::Functions;
 
 /// How deeply blocks and parentheses may nest.
@@ -550,7 +552,7 @@ fn starts_operand(kind: Kind) -> bool {
     )
 }
 
-fn fault(at: usize, message: impl Into<String>) -> Fault {
+fn fault(at: usize, message: impl Into<CallError>) -> Fault {
     Fault {
         at,
         message: message.into(),
@@ -567,7 +569,7 @@ fn unexpected(token: Token<'_>, context: &str) -> Fault {
         Kind::Word(_) | Kind::Dot | Kind::Nil => {
             format!("unexpected <{}> in {context}", token.text)
         }
-        _ => format!("unexpected {:?} in {context}", token.text),
+        _ => format!("unexpected {} in {context}", quote(token.text)),
     };
     fault(token.at, message)
 }

@@ -4,14 +4,15 @@
 
 use super::datum::Datum;
 use super::meter::Meter;
+use crate::model::quote::{quote, quote_ascii, quote_char};
 use crate::model::value::go_float;
-use crate::template::text;
+use crate::template::CallError;
 
 /// The widest field and the longest precision, as in Go.
 const WIDEST: usize = 1_000_000;
 
 /// Returns the formatted text.
-pub fn format(layout: &str, args: &[Datum], meter: &Meter) -> Result<String, String> {
+pub fn format(layout: &str, args: &[Datum], meter: &Meter) -> Result<String, CallError> {
     let mut printer = Printer {
         args,
         next: 0,
@@ -43,7 +44,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn run(&mut self, layout: &str) -> Result<(), String> {
+    fn run(&mut self, layout: &str) -> Result<(), CallError> {
         let mut rest = layout;
         while let Some((plain, after)) = rest.split_once('%') {
             self.meter.spend(plain.len())?;
@@ -66,7 +67,7 @@ impl Printer<'_> {
     }
 
     /// Reads one directive after its `%` and prints it; returns what follows.
-    fn directive<'l>(&mut self, layout: &'l str) -> Result<&'l str, String> {
+    fn directive<'l>(&mut self, layout: &'l str) -> Result<&'l str, CallError> {
         let mut spec = Spec::default();
         let mut rest = layout;
         while let Some(flag) = rest.chars().next() {
@@ -171,7 +172,13 @@ impl Printer<'_> {
         }
     }
 
-    fn value(&mut self, spec: Spec, verb: char, arg: &Datum, level: usize) -> Result<(), String> {
+    fn value(
+        &mut self,
+        spec: Spec,
+        verb: char,
+        arg: &Datum,
+        level: usize,
+    ) -> Result<(), CallError> {
         self.meter.step()?;
         // Lists are followed only as deep as `print` follows them.
         if level > 100 {
@@ -245,7 +252,7 @@ impl Printer<'_> {
     }
 
     /// Prints what stands for a value that its verb cannot print.
-    fn bad(&mut self, verb: char, arg: &Datum) -> Result<(), String> {
+    fn bad(&mut self, verb: char, arg: &Datum) -> Result<(), CallError> {
         self.out.push_str("%!");
         self.out.push(verb);
         self.out.push('(');
@@ -254,7 +261,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn explained(&mut self, arg: &Datum) -> Result<(), String> {
+    fn explained(&mut self, arg: &Datum) -> Result<(), CallError> {
         if !matches!(arg, Datum::Nil) {
             self.out.push_str(&arg.type_name());
             self.out.push('=');
@@ -263,7 +270,7 @@ impl Printer<'_> {
     }
 
     /// Writes text, filled up to the width.
-    fn pad(&mut self, spec: Spec, text: &str) -> Result<(), String> {
+    fn pad(&mut self, spec: Spec, text: &str) -> Result<(), CallError> {
         let missing = spec.width.saturating_sub(text.chars().count());
         self.meter.spend(text.len().saturating_add(missing))?;
         let filler = if spec.zero && !spec.minus { "0" } else { " " };
@@ -277,7 +284,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn text(&mut self, spec: Spec, verb: char, arg: &Datum, text: &str) -> Result<(), String> {
+    fn text(&mut self, spec: Spec, verb: char, arg: &Datum, text: &str) -> Result<(), CallError> {
         let cut: String;
         let text = match spec.precision {
             Some(precision) => {
@@ -288,12 +295,13 @@ impl Printer<'_> {
         };
         self.meter.spend(text.len().saturating_mul(4))?;
         match verb {
-            'v' if spec.sharp => self.pad(spec, &text::double(text, false)),
+            'v' if spec.sharp => self.pad(spec, &quote(text)),
             'v' | 's' => self.pad(spec, text),
             'q' if spec.sharp && !text.contains(['`', '\n', '\r']) => {
                 self.pad(spec, &format!("`{text}`"))
             }
-            'q' => self.pad(spec, &text::double(text, spec.plus)),
+            'q' if spec.plus => self.pad(spec, &quote_ascii(text)),
+            'q' => self.pad(spec, &quote(text)),
             'x' | 'X' => {
                 let mut hex = String::new();
                 for byte in text.bytes() {
@@ -314,7 +322,13 @@ impl Printer<'_> {
         }
     }
 
-    fn integer(&mut self, spec: Spec, verb: char, arg: &Datum, value: i128) -> Result<(), String> {
+    fn integer(
+        &mut self,
+        spec: Spec,
+        verb: char,
+        arg: &Datum,
+        value: i128,
+    ) -> Result<(), CallError> {
         let size = value.unsigned_abs();
         let character = u32::try_from(size)
             .ok()
@@ -327,7 +341,7 @@ impl Printer<'_> {
             'x' => format!("{size:x}"),
             'X' => format!("{size:X}"),
             'c' => return self.pad(spec, character.encode_utf8(&mut [0; 4])),
-            'q' => return self.pad(spec, &text::single(character, spec.plus)),
+            'q' => return self.pad(spec, &quote_char(character, spec.plus)),
             'U' => {
                 return self.pad(
                     Spec {
@@ -376,7 +390,7 @@ impl Printer<'_> {
         )
     }
 
-    fn float(&mut self, spec: Spec, verb: char, arg: &Datum, value: f64) -> Result<(), String> {
+    fn float(&mut self, spec: Spec, verb: char, arg: &Datum, value: f64) -> Result<(), CallError> {
         let size = value.abs();
         self.meter
             .spend(spec.precision.unwrap_or(0).saturating_add(400))?;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::call::Native;
 use super::datum::Datum;
+use crate::template::CallError;
 use crate::template::env::Function;
 
 /// A parsed template and those it defines, by name.
@@ -97,5 +98,15 @@ pub enum Target {
 #[derive(Debug)]
 pub struct Fault {
     pub at: usize,
-    pub message: String,
+    pub message: CallError,
+}
+
+impl Fault {
+    /// Returns the fault of a function that was called at a place.
+    pub fn calling(at: usize, name: &str, error: CallError) -> Self {
+        Self {
+            at,
+            message: error.reword(|reason| format!("error calling {name}: {reason}")),
+        }
+    }
 }

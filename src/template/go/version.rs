@@ -18,20 +18,29 @@ pub struct Version {
     pub original: String,
 }
 
-const INVALID: &str = "invalid semantic version";
+/// Why a text is no version, or no constraint on one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VersionError {
+    #[error("invalid semantic version")]
+    Invalid,
+    #[error("version segment starts with 0")]
+    LeadingZero,
+    #[error("improper constraint: {0}")]
+    Constraint(String),
+}
 
 impl Version {
     /// Reads a version; minor and patch may be missing.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (version, rest) = Loose::read(text).ok_or(INVALID)?;
+    pub fn parse(text: &str) -> Result<Self, VersionError> {
+        let (version, rest) = Loose::read(text).ok_or(VersionError::Invalid)?;
         if !rest.is_empty() || version.wildcard_at.is_some_and(|at| at < version.given) {
-            return Err(INVALID.into());
+            return Err(VersionError::Invalid);
         }
         let zero_led = |part: &str| {
             part.len() > 1 && part.starts_with('0') && part.bytes().all(|b| b.is_ascii_digit())
         };
         if version.prerelease.split('.').any(zero_led) {
-            return Err("version segment starts with 0".into());
+            return Err(VersionError::LeadingZero);
         }
         Ok(version.into_version(text))
     }
@@ -230,10 +239,10 @@ const OPERATORS: [(&str, Operator); 11] = [
 ];
 
 /// Returns whether a version satisfies a constraint.
-pub fn satisfies(constraint: &str, version: &Version) -> Result<bool, String> {
+pub fn satisfies(constraint: &str, version: &Version) -> Result<bool, VersionError> {
     let mut groups = Vec::new();
     for group in constraint.split("||") {
-        let improper = || format!("improper constraint: {group}");
+        let improper = || VersionError::Constraint(group.into());
         groups.push(comparisons(group).ok_or_else(improper)?);
     }
     Ok(groups.iter().any(|group| {

@@ -11,6 +11,7 @@ use super::item::{self, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime, Scope};
 use crate::model::Value;
+use crate::model::quote::quote;
 
 impl Runtime<'_> {
     pub fn assign(&mut self, assign: &Assign) -> Run<()> {
@@ -113,8 +114,10 @@ impl Runtime<'_> {
             Some(name) => match self.slot(name) {
                 Some(slot) => std::mem::replace(slot, Item::Missing),
                 None => {
-                    let message =
-                        format!("identifier {name:?} is not available in the current scope");
+                    let message = format!(
+                        "identifier {} is not available in the current scope",
+                        quote(name)
+                    );
                     return Err(self.fail(span, message));
                 }
             },

@@ -8,6 +8,7 @@ use super::ast::{Block, Body, Expr, Parameter, Yield};
 use super::error::Source;
 use super::item::Item;
 use super::runtime::{Run, Runtime, Scope};
+use crate::model::quote::quote;
 
 /// What `yield content` means inside a block, and where its author stood.
 pub(super) struct Content {
@@ -45,7 +46,7 @@ impl Runtime<'_> {
             content,
         } = statement;
         let Some(block) = self.find_block(name) else {
-            return Err(self.fail(*span, format!("unresolved block {name:?}!")));
+            return Err(self.fail(*span, format!("unresolved block {}!", quote(name))));
         };
         self.run_block(&block, parameters, context.as_ref(), content.clone())
     }

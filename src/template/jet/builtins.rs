@@ -11,8 +11,10 @@ use super::item::{self, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime};
 use super::shelf;
+use crate::model::quote::quote;
 use crate::model::value::Map;
 use crate::model::{Value, json};
+use crate::template::CallError;
 use crate::template::text;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +154,7 @@ impl Call {
     }
 
     /// Returns the error of a function that upstream lets speak for itself.
-    fn bare(&self, runtime: &Runtime<'_>, message: impl Into<String>) -> Fault {
+    fn bare(&self, runtime: &Runtime<'_>, message: impl Into<CallError>) -> Fault {
         runtime.fail(self.span, Problem::bare(message))
     }
 
@@ -449,7 +451,7 @@ impl Call {
 
 fn describe(runtime: &Runtime<'_>, item: &Item) -> String {
     match item {
-        Item::Data(Value::Str(text)) => format!("{text:?}"),
+        Item::Data(Value::Str(text)) => quote(text),
         item => runtime.show(item),
     }
 }

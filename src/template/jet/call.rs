@@ -8,6 +8,7 @@ use super::error::{Problem, Span};
 use super::item::{self, Callable, Item};
 use super::runtime::{Run, Runtime};
 use crate::model::Value;
+use crate::model::quote::quote;
 
 impl Runtime<'_> {
     /// Runs a pipeline and prints its result.
@@ -39,8 +40,10 @@ impl Runtime<'_> {
             Item::Function(function) => self.command_call(*function, arguments, None, span),
             other => {
                 let (text, name) = (self.source.quote(span), other.type_name());
-                let message =
-                    format!("command {text:?} has arguments but is {name}, not a function");
+                let message = format!(
+                    "command {} has arguments but is {name}, not a function",
+                    quote(&text)
+                );
                 Err(self.fail(span, message))
             }
         }
@@ -58,7 +61,10 @@ impl Runtime<'_> {
             }
             other => {
                 let (text, name) = (self.source.quote(span), other.type_name());
-                let message = format!("pipe command {text:?} must be a function, but is {name}");
+                let message = format!(
+                    "pipe command {} must be a function, but is {name}",
+                    quote(&text)
+                );
                 Err(self.fail(span, message))
             }
         }
@@ -118,14 +124,15 @@ impl Runtime<'_> {
                 match function(&values) {
                     // Wrapping its argument, a function could nest values without end.
                     Ok(value) if nests && holds(&value) => {
-                        let weight = item::weigh(&value).map_err(|m| self.limit(span, m))?;
+                        let weight = item::weigh(&value).map_err(|err| self.limit(span, err))?;
                         self.charge(weight / 8, span)?;
                         Ok(Item::Data(value))
                     }
                     Ok(value) => Ok(Item::from_answer(value)),
-                    Err(reason) => {
+                    Err(err) => {
                         let label = builtins::own_label(name);
-                        Err(self.fail(span, Problem::bare(format!("{label}: {reason}"))))
+                        let err = err.reword(|reason| format!("{label}: {reason}"));
+                        Err(self.fail(span, Problem::bare(err)))
                     }
                 }
             }
@@ -199,7 +206,7 @@ impl Runtime<'_> {
             Item::Data(Value::Str(text)) => text.as_bytes().to_vec(),
             Item::Data(Value::Float(number)) => item::plain_float(*number).into_bytes(),
             Item::Data(value @ (Value::List(_) | Value::Map(_))) => {
-                let weight = item::weigh(value).map_err(|message| self.limit(span, message))?;
+                let weight = item::weigh(value).map_err(|err| self.limit(span, err))?;
                 self.charge(weight, span)?;
                 value.to_string().into_bytes()
             }

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::template::CallError;
+
 /// A piece of a template's text, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span {
@@ -44,7 +46,7 @@ impl Source {
     }
 
     /// Returns the error that points at a span of this text.
-    pub fn error(&self, stage: Stage, span: Span, message: impl Into<String>) -> Fault {
+    pub fn error(&self, stage: Stage, span: Span, message: impl Into<CallError>) -> Fault {
         let at = (span.start as usize).min(self.text.len());
         let (before, after) = self.text.split_at(at);
         let begin = before.iter().rposition(|&byte| byte == b'\n');
@@ -80,14 +82,14 @@ fn shorten(text: &str, limit: usize) -> String {
 /// Why an operation failed, before anybody has said where.
 #[derive(Debug, PartialEq)]
 pub(super) struct Problem {
-    pub message: String,
+    pub message: CallError,
     /// See [`JetError::bare`].
     pub bare: bool,
 }
 
 impl Problem {
     /// Returns a problem that a `catch` sees without its place.
-    pub fn bare(message: impl Into<String>) -> Self {
+    pub fn bare(message: impl Into<CallError>) -> Self {
         Self {
             message: message.into(),
             bare: true,
@@ -95,7 +97,7 @@ impl Problem {
     }
 }
 
-impl<T: Into<String>> From<T> for Problem {
+impl<T: Into<CallError>> From<T> for Problem {
     fn from(message: T) -> Self {
         Self {
             message: message.into(),
@@ -128,7 +130,8 @@ pub struct JetError {
     /// The line of the template that holds the place.
     pub excerpt: Box<str>,
     /// The reason alone, without the place.
-    pub message: String,
+    #[source]
+    pub message: CallError,
     /// The author's `catch` sees the reason without the place: upstream raises it that way.
     pub(super) bare: bool,
     /// A limit was exceeded: no `try` may go on after that.
@@ -139,7 +142,7 @@ impl JetError {
     /// Returns the text that `err.Error()` has inside a `catch`.
     pub(super) fn caught(&self) -> String {
         if self.bare {
-            self.message.clone()
+            self.message.to_string()
         } else {
             self.to_string()
         }

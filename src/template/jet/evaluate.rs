@@ -12,6 +12,7 @@ use super::item::{self, Callable, Item};
 use super::operate::{self, Number};
 use super::runtime::{Run, Runtime};
 use crate::model::Value;
+use crate::model::quote::quote;
 
 impl Runtime<'_> {
     /// Returns what an expression gives.
@@ -63,7 +64,8 @@ impl Runtime<'_> {
             None => {
                 let scope = self.scope_types();
                 let message = format!(
-                    "identifier {name:?} not available in current ({scope}) or parent scope, global, or default variables"
+                    "identifier {} not available in current ({scope}) or parent scope, global, or default variables",
+                    quote(name)
                 );
                 Err(self.fail(span, message))
             }

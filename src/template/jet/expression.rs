@@ -7,6 +7,8 @@ use super::ast::{Arguments, Expr, ExprKind, Operator, Step};
 use super::item::Item;
 use super::parser::{Parsed, Parser};
 use super::token::{Keyword, Kind, Token};
+use crate::model::quote::quote;
+use crate::template::CallError;
 use crate::template::literal::{self, Number};
 
 impl Parser {
@@ -103,7 +105,7 @@ impl Parser {
             if token.kind == Kind::Field && !token.spaced {
                 if matches!(base.kind, ExprKind::Literal(_)) {
                     let text = self.source.quote(base.span);
-                    let message = format!("unexpected . after term {text:?}");
+                    let message = format!("unexpected . after term {}", quote(&text));
                     return Err(self.error(token.span, message));
                 }
                 // Within one run of fields, white space may stand before a dot.
@@ -200,7 +202,10 @@ impl Parser {
     fn term(&mut self, context: &'static str) -> Parsed<Expr> {
         let token = self.peek();
         let kind = match token.kind {
-            Kind::Error => return Err(self.error(token.span, self.lexing_error.clone())),
+            Kind::Error => {
+                let cause = self.lexing_error.clone().map(CallError::new);
+                return Err(self.error(token.span, cause.unwrap_or_else(|| "".into())));
+            }
             Kind::LeftParen => return self.parenthesized(),
             Kind::Dot => {
                 self.names.insert(".".into());

@@ -149,20 +149,29 @@ const MAX_VALUE_WEIGHT: usize = 16 * 1024 * 1024;
 /// How deep it may nest. Documents stay far below; walking and dropping values takes stack.
 const MAX_VALUE_DEPTH: usize = 200;
 
+/// A value is more than a template may build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::template) enum WeightError {
+    #[error("a value nests deeper than {MAX_VALUE_DEPTH}")]
+    Depth,
+    #[error("a value is larger than {MAX_VALUE_WEIGHT} bytes")]
+    Size,
+}
+
 /// Returns what a value weighs: its entries and the bytes of its text.
-pub(super) fn weigh(value: &Value) -> Result<usize, String> {
+pub(super) fn weigh(value: &Value) -> Result<usize, WeightError> {
     let mut weight = 0;
     add_weight(value, 0, &mut weight)?;
     Ok(weight)
 }
 
-fn add_weight(value: &Value, depth: usize, weight: &mut usize) -> Result<(), String> {
+fn add_weight(value: &Value, depth: usize, weight: &mut usize) -> Result<(), WeightError> {
     if depth > MAX_VALUE_DEPTH {
-        return Err(format!("a value nests deeper than {MAX_VALUE_DEPTH}"));
+        return Err(WeightError::Depth);
     }
     *weight += 1 + value.as_str().map_or(0, str::len);
     if *weight > MAX_VALUE_WEIGHT {
-        return Err(format!("a value is larger than {MAX_VALUE_WEIGHT} bytes"));
+        return Err(WeightError::Size);
     }
     match value {
         Value::List(list) => {
@@ -211,7 +220,7 @@ mod tests {
         for _ in 0..60 {
             value = vec![value.clone(), value].into();
         }
-        assert!(weigh(&value).unwrap_err().contains("larger"));
+        assert_eq!(weigh(&value), Err(WeightError::Size));
     }
 
     #[test]
@@ -220,6 +229,6 @@ mod tests {
         for _ in 0..300 {
             value = vec![value].into();
         }
-        assert!(weigh(&value).unwrap_err().contains("deeper"));
+        assert_eq!(weigh(&value), Err(WeightError::Depth));
     }
 }

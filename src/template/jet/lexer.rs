@@ -7,6 +7,7 @@
 
 use super::error::Span;
 use super::token::{Kind, Token};
+use crate::model::quote::{is_printable, quote_bytes};
 
 /// More tokens than this is an attack, not a template.
 const MAX_TOKENS: usize = 2_000_000;
@@ -14,11 +15,34 @@ const COMMENT: (&[u8], &[u8]) = (b"{*", b"*}");
 const TRIM_LEFT: &[u8] = b"- ";
 const TRIM_RIGHT: &[u8] = b" -";
 
+/// Why a text can't be cut into tokens.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LexError {
+    #[error("unclosed comment")]
+    Comment,
+    #[error("unclosed action")]
+    Action,
+    #[error("unclosed left parenthesis")]
+    LeftParen,
+    #[error("unexpected right paren U+0029 ')'")]
+    RightParen,
+    #[error("more than {MAX_TOKENS} tokens")]
+    TooMany,
+    #[error("unrecognized character in action: {}", name_of(*.0))]
+    Unrecognized(char),
+    #[error("bad character {}", name_of(*.0))]
+    Character(char),
+    #[error("bad number syntax: {}", quote_bytes(.0))]
+    Number(Vec<u8>),
+    #[error("unterminated {0}")]
+    Unterminated(&'static str),
+}
+
 /// A template's tokens; the last is always [`Kind::End`] or [`Kind::Error`].
 pub(super) struct Tokens {
     pub list: Vec<Token>,
     /// Why the text can't be read beyond the last token.
-    pub error: String,
+    pub error: Option<LexError>,
 }
 
 /// Returns the tokens of a template; text that can't be read ends them early.
@@ -34,8 +58,8 @@ pub(super) fn lex(text: &[u8], left: &str, right: &str) -> Tokens {
         list: Vec::new(),
     };
     let (last, error) = match lexer.template() {
-        Ok(()) => (Kind::End, String::new()),
-        Err(message) => (Kind::Error, message),
+        Ok(()) => (Kind::End, None),
+        Err(error) => (Kind::Error, Some(error)),
     };
     lexer.emit(last);
     Tokens {
@@ -57,7 +81,7 @@ struct Lexer<'t> {
 }
 
 impl Lexer<'_> {
-    fn template(&mut self) -> Result<(), String> {
+    fn template(&mut self) -> Result<(), LexError> {
         let first = self.left.first().copied().unwrap_or(b'{');
         loop {
             let marker = |&byte: &u8| byte == first || byte == b'{';
@@ -84,28 +108,28 @@ impl Lexer<'_> {
         }
     }
 
-    fn comment(&mut self) -> Result<(), String> {
+    fn comment(&mut self) -> Result<(), LexError> {
         let (open, close) = COMMENT;
         let body = self.rest().get(open.len()..).unwrap_or_default();
         let length = body
             .windows(close.len())
             .position(|window| window == close)
-            .ok_or("unclosed comment")?;
+            .ok_or(LexError::Comment)?;
         self.skip(open.len() + length + close.len());
         Ok(())
     }
 
     /// Reads one action, up to and with its right delimiter.
-    fn action(&mut self) -> Result<(), String> {
+    fn action(&mut self) -> Result<(), LexError> {
         let mut parens = 0_usize;
         loop {
             if self.list.len() > MAX_TOKENS {
-                return Err(format!("more than {MAX_TOKENS} tokens"));
+                return Err(LexError::TooMany);
             }
             let trim = self.at(&self.trim_right);
             if trim || self.at(self.right) {
                 if parens > 0 {
-                    return Err("unclosed left parenthesis".into());
+                    return Err(LexError::LeftParen);
                 }
                 self.skip(if trim { TRIM_RIGHT.len() } else { 0 });
                 self.pos += self.right.len();
@@ -116,7 +140,7 @@ impl Lexer<'_> {
                 return Ok(());
             }
             let Some((found, width)) = self.peek() else {
-                return Err("unclosed action".into());
+                return Err(LexError::Action);
             };
             self.pos += width;
             match found {
@@ -130,9 +154,7 @@ impl Lexer<'_> {
                 }
                 ')' => {
                     self.emit(Kind::RightParen);
-                    parens = parens
-                        .checked_sub(1)
-                        .ok_or("unexpected right paren U+0029 ')'")?;
+                    parens = parens.checked_sub(1).ok_or(LexError::RightParen)?;
                 }
                 '+' | '-' if self.signs_number() => self.number()?,
                 '0'..='9' => self.number()?,
@@ -152,7 +174,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn symbol(&mut self, found: char) -> Result<(), String> {
+    fn symbol(&mut self, found: char) -> Result<(), LexError> {
         let kind = match found {
             ',' => Kind::Comma,
             ';' => Kind::Semicolon,
@@ -172,12 +194,7 @@ impl Lexer<'_> {
             '=' => self.pair(b'=', Kind::Equal, Kind::Assign),
             ':' => self.pair(b'=', Kind::Declare, Kind::Colon),
             _ if found.is_ascii_graphic() => Kind::Stray,
-            _ => {
-                return Err(format!(
-                    "unrecognized character in action: {}",
-                    name_of(found)
-                ));
-            }
+            _ => return Err(LexError::Unrecognized(found)),
         };
         self.emit(kind);
         Ok(())
@@ -199,7 +216,7 @@ impl Lexer<'_> {
     }
 
     /// Reads a number from its first character; `literal` says whether it means one.
-    fn number(&mut self) -> Result<(), String> {
+    fn number(&mut self) -> Result<(), LexError> {
         self.pos = self.start;
         self.accept(b"+-");
         let hex = self.accept(b"0") && self.accept(b"xX");
@@ -222,14 +239,13 @@ impl Lexer<'_> {
         {
             self.pos += width;
             let text = self.text.get(self.start..self.pos).unwrap_or_default();
-            let text = String::from_utf8_lossy(text);
-            return Err(format!("bad number syntax: {text:?}"));
+            return Err(LexError::Number(text.into()));
         }
         self.emit(Kind::Number);
         Ok(())
     }
 
-    fn field(&mut self) -> Result<(), String> {
+    fn field(&mut self) -> Result<(), LexError> {
         if self.at_terminator() {
             self.emit(Kind::Dot);
             return Ok(());
@@ -239,20 +255,20 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    fn word(&mut self) -> Result<(), String> {
+    fn word(&mut self) -> Result<(), LexError> {
         self.name_characters()?;
         let word = self.text.get(self.start..self.pos).unwrap_or_default();
         self.emit(Kind::of_word(word));
         Ok(())
     }
 
-    fn name_characters(&mut self) -> Result<(), String> {
+    fn name_characters(&mut self) -> Result<(), LexError> {
         while let Some((next, width)) = self.peek() {
             if !in_name(next) {
                 if self.at_terminator() {
                     break;
                 }
-                return Err(format!("bad character {}", name_of(next)));
+                return Err(LexError::Character(next));
             }
             self.pos += width;
         }
@@ -269,7 +285,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn quoted(&mut self, quote: u8, kind: Kind) -> Result<(), String> {
+    fn quoted(&mut self, quote: u8, kind: Kind) -> Result<(), LexError> {
         loop {
             let next = self.rest().first().copied();
             self.pos += 1;
@@ -278,11 +294,10 @@ impl Lexer<'_> {
                 Some(found) if found == quote => break,
                 None | Some(b'\n' | b'\\') => {
                     self.pos = self.pos.min(self.text.len());
-                    let what = match kind {
+                    return Err(LexError::Unterminated(match kind {
                         Kind::Character => "character constant",
                         _ => "quoted string",
-                    };
-                    return Err(format!("unterminated {what}"));
+                    }));
                 }
                 Some(_) => {}
             }
@@ -291,12 +306,12 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    fn raw(&mut self) -> Result<(), String> {
+    fn raw(&mut self) -> Result<(), LexError> {
         let length = self
             .rest()
             .iter()
             .position(|&byte| byte == b'`')
-            .ok_or("unterminated raw quoted string")?;
+            .ok_or(LexError::Unterminated("raw quoted string"))?;
         self.pos += length + 1;
         self.emit(Kind::Raw);
         Ok(())
@@ -384,10 +399,10 @@ fn in_name(found: char) -> bool {
 
 /// Names a character as Go's `%#U` does.
 fn name_of(found: char) -> String {
-    if found.is_control() {
-        format!("U+{:04X}", u32::from(found))
-    } else {
+    if is_printable(found) {
         format!("U+{:04X} '{found}'", u32::from(found))
+    } else {
+        format!("U+{:04X}", u32::from(found))
     }
 }
 
@@ -472,7 +487,7 @@ mod tests {
             ("{* x", "unclosed comment"),
         ] {
             let tokens = lex(text.as_bytes(), "[[", "]]");
-            assert_eq!(tokens.error, reason, "{text}");
+            assert_eq!(tokens.error.unwrap().to_string(), reason, "{text}");
             assert_eq!(tokens.list.last().unwrap().kind, Kind::Error, "{text}");
         }
     }
@@ -487,7 +502,7 @@ mod tests {
     fn bytes_that_are_not_utf8_are_fine_outside_actions() {
         let tokens = lex(b"\xff\xfe[[ 1 ]]", "[[", "]]");
         assert_eq!(tokens.list[0].span, Span { start: 0, end: 2 });
-        assert_eq!(tokens.error, "");
-        assert!(!lex(b"[[ \xff ]]", "[[", "]]").error.is_empty());
+        assert_eq!(tokens.error, None);
+        assert!(lex(b"[[ \xff ]]", "[[", "]]").error.is_some());
     }
 }

@@ -34,6 +34,8 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use error::{JetError, Stage};
+pub(super) use item::WeightError;
+pub(super) use shelf::ShelfError;
 
 use crate::model::Value;
 use crate::model::value::Map;

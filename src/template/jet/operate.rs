@@ -7,6 +7,7 @@ use super::ast::Operator;
 use super::error::Problem;
 use super::item::Item;
 use crate::model::Value;
+use crate::model::quote::quote;
 
 /// A number, as the language computes with it. Integers wrap, as in Go.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +61,10 @@ impl Number {
                 Self::Int(_) => text.parse().ok().map(Self::Int),
                 Self::Float(_) => text.parse().ok().map(Self::Float),
             };
-            let message = format!("strconv.{function}: parsing {text:?}: invalid syntax");
+            let message = format!(
+                "strconv.{function}: parsing {}: invalid syntax",
+                quote(&text)
+            );
             return number.ok_or(Problem::bare(message));
         }
         Err(Problem::bare(match right {
@@ -197,7 +201,7 @@ mod tests {
         assert_eq!(add(Number::Int(2), data("1")), Ok(Number::Int(3)));
         assert_eq!(
             add(Number::Int(2), data("x")).unwrap_err().message,
-            r#"strconv.ParseInt: parsing "x": invalid syntax"#
+            r#"strconv.ParseInt: parsing "x": invalid syntax"#.into()
         );
     }
 
@@ -205,7 +209,7 @@ mod tests {
     fn dividing_by_nothing_is_an_error_for_every_kind_of_number() {
         for right in [data(0_i64), data(0.0), data("0"), Item::Missing] {
             let error = arithmetic(Operator::Divide, Number::Int(1), &right).unwrap_err();
-            assert_eq!(error.message, "division by zero");
+            assert_eq!(error.message, "division by zero".into());
         }
         assert!(arithmetic(Operator::Modulo, Number::Int(1), &data(0.5)).is_err());
     }

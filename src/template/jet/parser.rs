@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use super::ast::{Blocks, Body, Node, Unit};
 use super::error::{Fault, Source, Span, Stage};
-use super::lexer::{self, Tokens};
+use super::lexer::{self, LexError, Tokens};
 use super::shelf::Shelf;
 use super::token::{Keyword, Kind, Token};
-use crate::template::literal;
+use crate::template::{CallError, literal};
 
 /// How deep statements and expressions may nest.
 const MAX_NESTING: usize = 64;
@@ -40,7 +40,7 @@ pub(super) struct Parser {
     pub source: Arc<Source>,
     tokens: Vec<Token>,
     /// Why the tokens end early, if they do.
-    pub lexing_error: String,
+    pub lexing_error: Option<LexError>,
     next: usize,
     depth: usize,
     pub blocks: Blocks,
@@ -302,9 +302,13 @@ impl Parser {
     }
 
     pub fn unexpected(&self, token: Token, context: &str, expected: &str) -> Fault {
-        let text = match token.kind {
-            Kind::Error => self.lexing_error.clone(),
-            _ => self.source.quote(token.span),
+        let cause = self
+            .lexing_error
+            .as_ref()
+            .filter(|_| token.kind == Kind::Error);
+        let text = match cause {
+            Some(error) => error.to_string(),
+            None => self.source.quote(token.span),
         };
         let message = match token.kind {
             Kind::Keyword(Keyword::Extends | Keyword::Import) => format!(
@@ -315,14 +319,19 @@ impl Parser {
             }
             _ => format!("unexpected token '{text}' (expected {expected})"),
         };
-        self.error(token.span, format!("parsing {context}: {message}"))
+        let message = format!("parsing {context}: {message}");
+        let error = match cause {
+            Some(cause) => CallError::new(cause.clone()).reword(|_| message),
+            None => message.into(),
+        };
+        self.error(token.span, error)
     }
 
-    pub fn error(&self, span: Span, message: impl Into<String>) -> Fault {
+    pub fn error(&self, span: Span, message: impl Into<CallError>) -> Fault {
         self.source.error(Stage::Parse, span, message)
     }
 
-    pub fn error_here(&self, message: impl Into<String>) -> Fault {
+    pub fn error_here(&self, message: impl Into<CallError>) -> Fault {
         self.error(self.peek().span, message)
     }
 

@@ -20,6 +20,7 @@ use super::item::Item;
 use super::shelf::Shelf;
 use crate::model::Value;
 use crate::model::value::Map;
+use crate::template::CallError;
 use crate::template::env::Functions;
 
 /// How many statements and expressions one rendering may evaluate.
@@ -289,7 +290,7 @@ impl<'r> Runtime<'r> {
         let path = String::from_utf8_lossy(path);
         let unit = match self.shelf.sibling(&self.source.name, &path) {
             Ok(unit) => unit,
-            Err(message) => return Err(self.fail(name.span, message)),
+            Err(err) => return Err(self.fail(name.span, err)),
         };
         let context = match context {
             Some(context) => self.evaluate(context)?,
@@ -385,8 +386,8 @@ impl<'r> Runtime<'r> {
         fault
     }
 
-    pub fn limit(&self, span: Span, message: String) -> Fault {
-        let mut fault = self.fail(span, message);
+    pub fn limit(&self, span: Span, message: impl Into<CallError>) -> Fault {
+        let mut fault = self.fail(span, message.into());
         fault.fatal = true;
         fault
     }

@@ -18,6 +18,15 @@ const MAX_LINEAGE: usize = 20;
 /// The delimiters that Jet has when somebody asks for empty ones.
 const JET_DELIMITERS: (&str, &str) = ("{{", "}}");
 
+/// Why there is no such template.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::template) enum ShelfError {
+    #[error("template {0} could not be found")]
+    NotFound(String),
+    #[error(transparent)]
+    Parse(#[from] Fault),
+}
+
 /// The templates parsed so far, and how to get more.
 pub(super) struct Shelf {
     options: Options,
@@ -60,13 +69,9 @@ impl Shelf {
     }
 
     /// Returns the template that `name` means inside the template `beside`, or why there is none.
-    pub fn sibling(&mut self, beside: &str, name: &str) -> Result<Arc<Unit>, String> {
+    pub fn sibling(&mut self, beside: &str, name: &str) -> Result<Arc<Unit>, ShelfError> {
         let path = join(parent(beside), name);
-        match self.find(&path) {
-            Ok(Some(unit)) => Ok(unit),
-            Ok(None) => Err(format!("template {path} could not be found")),
-            Err(error) => Err(error.to_string()),
-        }
+        self.find(&path)?.ok_or(ShelfError::NotFound(path))
     }
 
     /// Returns the template at an absolute path, if the loader has it.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::template::CallError;
 use crate::template::env::Function;
 
 /// The variables of most tests, as JSON.
@@ -24,7 +25,9 @@ fn variables() -> Map {
         .clone()
 }
 
-fn function(call: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static) -> Function {
+fn function(
+    call: impl Fn(&[Value]) -> Result<Value, CallError> + Send + Sync + 'static,
+) -> Function {
     Arc::new(call)
 }
 

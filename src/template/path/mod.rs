@@ -186,9 +186,10 @@ impl Finder {
             return self.in_every(list, rest, depth);
         }
         let part = Part::of_list(path);
-        let index = match part.name.bytes().all(|byte| byte.is_ascii_digit()) {
-            true => part.name.parse::<usize>().ok(),
-            false => None,
+        let index = if part.name.bytes().all(|byte| byte.is_ascii_digit()) {
+            part.name.parse::<usize>().ok()
+        } else {
+            None
         };
         let Some(item) = index.and_then(|index| list.get(index)) else {
             return part.missing();
@@ -277,9 +278,10 @@ impl Finder {
             found.extend(value);
         }
         Step {
-            value: match all {
-                true => self.charged(found.into()),
-                false => None,
+            value: if all {
+                self.charged(found.into())
+            } else {
+                None
             },
             pipe,
         }
@@ -289,9 +291,10 @@ impl Finder {
     fn select<'p>(&self, value: Option<&Value>, path: &'p str, depth: usize) -> Option<Step<'p>> {
         let is_map = path.starts_with('{');
         let (selectors, rest) = selectors(path)?;
-        let pipe = match rest.is_empty() {
-            true => None,
-            false => Some(rest.strip_prefix(['|', '.'])?),
+        let pipe = if rest.is_empty() {
+            None
+        } else {
+            Some(rest.strip_prefix(['|', '.'])?)
         };
         let mut items = Vec::new();
         let mut map = Map::new();
@@ -299,17 +302,13 @@ impl Finder {
             let Some(found) = self.get(value, path, depth + 1) else {
                 continue;
             };
-            match is_map {
-                true => {
-                    map.entry(selected_name(name, path).into()).or_insert(found);
-                }
-                false => items.push(found),
+            if is_map {
+                map.entry(selected_name(name, path).into()).or_insert(found);
+            } else {
+                items.push(found)
             }
         }
-        let built = match is_map {
-            true => map.into(),
-            false => items.into(),
-        };
+        let built = if is_map { map.into() } else { items.into() };
         Some(Step {
             value: self.charged(built),
             pipe,

@@ -52,9 +52,10 @@ impl<'p> Query<'p> {
             .find(|op| condition.starts_with(op))
             .unwrap_or_default();
         let value = condition.strip_prefix(op)?.trim();
-        let value = match value.starts_with('"') {
-            true => serde_json::from_str(value).unwrap_or_else(|_| value.trim_matches('"').into()),
-            false => value.to_owned(),
+        let value = if value.starts_with('"') {
+            serde_json::from_str(value).unwrap_or_else(|_| value.trim_matches('"').into())
+        } else {
+            value.to_owned()
         };
         Some(Self {
             path,

@@ -1,12 +1,30 @@
 //! Durations as Go writes them: `1h30m`, `1.5s`, `-250ms`. A duration is nanoseconds in an `i64`.
 
+use super::quote;
+use crate::model::text::go_nanos;
+
 pub const SECOND: i64 = 1_000_000_000;
 pub const MINUTE: i64 = 60 * SECOND;
 pub const HOUR: i64 = 60 * MINUTE;
 
-/// Returns the duration that a text such as `1h30m` or `1.5s` stands for.
-pub fn parse(text: &str) -> Result<i64, String> {
-    let wrong = || format!("time: invalid duration {text:?}");
+/// The largest size of a duration: that of `i64::MIN`.
+const LARGEST: u64 = 1 << 63;
+
+/// Why a text is no duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    #[error("time: invalid duration {}", quote(.0))]
+    Invalid(String),
+    #[error("time: missing unit in duration {}", quote(.0))]
+    NoUnit(String),
+    #[error("time: unknown unit {} in duration {}", quote(.unit), quote(.text))]
+    Unit { unit: String, text: String },
+}
+
+/// Returns the duration that a text such as `1h30m` or `1.5s` stands for, as Go's
+/// `time.ParseDuration` reads it. See `model::text::parse_duration` for that of properties.
+pub fn parse(text: &str) -> Result<i64, DurationError> {
+    let wrong = || DurationError::Invalid(text.into());
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -17,7 +35,7 @@ pub fn parse(text: &str) -> Result<i64, String> {
     if rest.is_empty() {
         return Err(wrong());
     }
-    let mut total: i128 = 0;
+    let mut total: u64 = 0;
     while !rest.is_empty() {
         let (whole, after) = split_digits(rest);
         let (fraction, after) = match after.strip_prefix('.') {
@@ -32,31 +50,38 @@ pub fn parse(text: &str) -> Result<i64, String> {
             .unwrap_or(after.len());
         let (unit, after) = after.split_at(end);
         let unit = match unit {
-            "" => return Err(format!("time: missing unit in duration {text:?}")),
+            "" => return Err(DurationError::NoUnit(text.into())),
             "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
             "ms" => 1_000_000,
-            "s" => i128::from(SECOND),
-            "m" => i128::from(MINUTE),
-            "h" => i128::from(HOUR),
-            _ => return Err(format!("time: unknown unit {unit:?} in duration {text:?}")),
+            "s" => SECOND.unsigned_abs(),
+            "m" => MINUTE.unsigned_abs(),
+            "h" => HOUR.unsigned_abs(),
+            _ => {
+                return Err(DurationError::Unit {
+                    unit: unit.into(),
+                    text: text.into(),
+                });
+            }
         };
-        let number = |digits: &str| match digits {
+        let whole = match whole {
             "" => Some(0),
-            digits => digits.parse::<i128>().ok(),
+            digits => digits.parse::<u64>().ok(),
         };
-        // More digits than a nanosecond can show do not count.
-        let fraction = fraction.get(..18).unwrap_or(fraction);
-        let scale = 10_i128.pow(u32::try_from(fraction.len()).unwrap_or(0));
-        total = number(whole)
+        total = whole
             .and_then(|whole| whole.checked_mul(unit))
-            .and_then(|nanos| nanos.checked_add(number(fraction)? * unit / scale))
+            .and_then(|nanos| nanos.checked_add(part_of(unit, fraction)))
             .and_then(|nanos| nanos.checked_add(total))
-            .filter(|total| *total <= i128::from(i64::MAX) + 1)
+            .filter(|total| *total <= LARGEST)
             .ok_or_else(wrong)?;
         rest = after;
     }
-    i64::try_from(if negative { -total } else { total }).map_err(|_| wrong())
+    let nanos = if negative {
+        0_i64.checked_sub_unsigned(total)
+    } else {
+        i64::try_from(total).ok()
+    };
+    nanos.ok_or_else(wrong)
 }
 
 fn split_digits(text: &str) -> (&str, &str) {
@@ -66,32 +91,34 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Returns a duration as Go prints it: `1h30m0s`, `1.5s`, `20ms`.
-pub fn print(nanos: i64) -> String {
-    let size = nanos.unsigned_abs();
-    let sign = if nanos < 0 { "-" } else { "" };
-    match size {
-        0 => "0s".into(),
-        1..1_000 => format!("{sign}{size}ns"),
-        1_000..1_000_000 => format!("{sign}{}µs", decimal(size, 1_000)),
-        1_000_000..1_000_000_000 => format!("{sign}{}ms", decimal(size, 1_000_000)),
-        _ => {
-            let minute = MINUTE.unsigned_abs();
-            let seconds = decimal(size % minute, SECOND.unsigned_abs());
-            match (size / minute / 60, size / minute % 60) {
-                (0, 0) => format!("{sign}{seconds}s"),
-                (0, minutes) => format!("{sign}{minutes}m{seconds}s"),
-                (hours, minutes) => format!("{sign}{hours}h{minutes}m{seconds}s"),
-            }
-        }
+/// Returns the nanoseconds of a fraction of a unit. Digits beyond what an integer holds do not
+/// count, and floats do the rest, as in Go: a third of an hour is twenty minutes.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "this is how Go computes, and the result is less than a unit"
+)]
+fn part_of(unit: u64, digits: &str) -> u64 {
+    let mut value: u64 = 0;
+    let mut scale = 1.0;
+    for digit in digits.bytes() {
+        let longer = value
+            .checked_mul(10)
+            .and_then(|value| value.checked_add(u64::from(digit.saturating_sub(b'0'))))
+            .filter(|value| *value <= LARGEST);
+        let Some(longer) = longer else {
+            break;
+        };
+        value = longer;
+        scale *= 10.0;
     }
+    (value as f64 * (unit as f64 / scale)) as u64
 }
 
-/// Returns `value / unit`, a power of ten, with no more digits than it needs.
-fn decimal(value: u64, unit: u64) -> String {
-    let width = unit.ilog10() as usize;
-    let text = format!("{}.{:0width$}", value / unit, value % unit);
-    text.trim_end_matches('0').trim_end_matches('.').into()
+/// Returns a duration as Go prints it: `1h30m0s`, `1.5s`, `20ms`.
+pub fn print(nanos: i64) -> String {
+    go_nanos(nanos.into())
 }
 
 /// Returns a duration without what is over a multiple of `step`; a step of nothing changes nothing.
@@ -129,6 +156,17 @@ mod tests {
             (".5s", "500ms"),
             ("100h", "100h0m0s"),
             ("-9223372036854775808ns", "-2562047h47m16.854775808s"),
+            ("9223372036854775807ns", "2562047h47m16.854775807s"),
+            ("+5s", "5s"),
+            ("5.s", "5s"),
+            ("-.5s", "-500ms"),
+            ("12\u{b5}s", "12µs"),
+            ("12\u{3bc}s", "12µs"),
+            ("3ns4us5ms6s7m8h", "8h7m6.005004003s"),
+            ("52763797000ns", "52.763797s"),
+            ("0.3333333333333333333h", "20m0s"),
+            ("0.100000000000000000000h", "6m0s"),
+            ("0.830103483285477580700h", "49m48.372539827s"),
         ] {
             assert_eq!(parse(text).map(print).as_deref(), Ok(printed), "{text}");
         }
@@ -144,13 +182,18 @@ mod tests {
             ("3", "time: missing unit in duration \"3\""),
             ("1.2.3s", "time: missing unit in duration \"1.2.3s\""),
             ("1d", "time: unknown unit \"d\" in duration \"1d\""),
+            ("\n", r#"time: invalid duration "\x0a""#),
+            (
+                "1\u{a0}s",
+                r#"time: unknown unit "\xc2\xa0s" in duration "1\xc2\xa0s""#,
+            ),
             ("99999999999h", "time: invalid duration \"99999999999h\""),
             (
                 "9223372036854775808ns",
                 "time: invalid duration \"9223372036854775808ns\"",
             ),
         ] {
-            assert_eq!(parse(text).unwrap_err(), reason);
+            assert_eq!(parse(text).unwrap_err().to_string(), reason);
         }
     }
 

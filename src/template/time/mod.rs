@@ -47,7 +47,30 @@ const WEEKDAYS: [&str; 7] = [
 /// How many times longer than its layout a formatted time can be: `MST` may become `GMT+0003`.
 pub const GROWTH: usize = 3;
 
-const OUT_OF_RANGE: &str = "time out of range";
+/// Why there is no such time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimeError {
+    #[error("time out of range")]
+    OutOfRange,
+    #[error("unknown time zone {0}")]
+    Zone(String),
+    /// A part of the text is not what its layout says.
+    #[error(
+        "parsing time {} as {}: cannot parse {} as {}",
+        quote(.text), quote(.layout), quote(.value), quote(.part)
+    )]
+    Unfit {
+        text: String,
+        layout: String,
+        value: String,
+        part: String,
+    },
+    #[error("parsing time {}: extra text: {}", quote(.text), quote(.extra))]
+    Extra { text: String, extra: String },
+    /// The parts of the text are no time together.
+    #[error("parsing time {}: {problem}", quote(.text))]
+    Impossible { text: String, problem: String },
+}
 
 /// An instant and the zone it is read in. Two are equal when both are; see
 /// [`Time::cmp_instant`] for the instant alone.
@@ -89,8 +112,8 @@ impl Time {
     }
 
     /// Returns the instant so many seconds after 1970.
-    pub fn from_unix(seconds: i64, zone: Zone) -> Result<Self, String> {
-        let utc = DateTime::from_timestamp(seconds, 0).ok_or(OUT_OF_RANGE)?;
+    pub fn from_unix(seconds: i64, zone: Zone) -> Result<Self, TimeError> {
+        let utc = DateTime::from_timestamp(seconds, 0).ok_or(TimeError::OutOfRange)?;
         Ok(Self { utc, zone })
     }
 
@@ -110,7 +133,7 @@ impl Time {
 
     /// Reads a time written by a layout. A text that names no zone is in `zone`, and so is one
     /// that names what `zone` itself has at that instant.
-    pub fn parse(layout: &str, text: &str, zone: &Zone) -> Result<Self, String> {
+    pub fn parse(layout: &str, text: &str, zone: &Zone) -> Result<Self, TimeError> {
         read::parse(layout, text, zone)
     }
 
@@ -173,10 +196,10 @@ impl Time {
     }
 
     /// Returns the time a duration later.
-    pub fn add(&self, nanos: i64) -> Result<Self, String> {
+    pub fn add(&self, nanos: i64) -> Result<Self, TimeError> {
         let moved = self.utc.checked_add_signed(TimeDelta::nanoseconds(nanos));
         Ok(Self {
-            utc: moved.ok_or(OUT_OF_RANGE)?,
+            utc: moved.ok_or(TimeError::OutOfRange)?,
             zone: self.zone.clone(),
         })
     }
@@ -184,15 +207,16 @@ impl Time {
     /// Returns how much later this is, at most what a duration can hold.
     pub fn since(&self, other: &Self) -> i64 {
         let nanos = (self.utc - other.utc).num_nanoseconds();
-        nanos.unwrap_or(match self.utc < other.utc {
-            true => i64::MIN,
-            false => i64::MAX,
+        nanos.unwrap_or(if self.utc < other.utc {
+            i64::MIN
+        } else {
+            i64::MAX
         })
     }
 
     /// Returns the date so many years, months and days later; days past the end of a month run
     /// over into the next.
-    pub fn add_date(&self, years: i64, months: i64, days: i64) -> Result<Self, String> {
+    pub fn add_date(&self, years: i64, months: i64, days: i64) -> Result<Self, TimeError> {
         let local = self.local();
         let moved = || {
             let months = i64::from(local.year())
@@ -206,11 +230,11 @@ impl Time {
             let date = NaiveDate::from_ymd_opt(year, month, 1)?.checked_add_signed(days)?;
             Self::at(date.and_time(local.time()), self.zone.clone())
         };
-        moved().ok_or_else(|| OUT_OF_RANGE.into())
+        moved().ok_or(TimeError::OutOfRange)
     }
 
     /// Returns the time rounded down to a multiple of a duration, counted from year one.
-    pub fn truncate(&self, nanos: i64) -> Result<Self, String> {
+    pub fn truncate(&self, nanos: i64) -> Result<Self, TimeError> {
         match self.remainder(nanos) {
             Some(over) => self.add(-over),
             None => Ok(self.clone()),
@@ -218,7 +242,7 @@ impl Time {
     }
 
     /// Returns the time rounded to the nearest multiple of a duration, halves up.
-    pub fn round(&self, nanos: i64) -> Result<Self, String> {
+    pub fn round(&self, nanos: i64) -> Result<Self, TimeError> {
         match self.remainder(nanos) {
             Some(over) if over < nanos - over => self.add(-over),
             Some(over) => self.add(nanos - over),
@@ -271,6 +295,21 @@ fn name(names: &[&'static str], index: u32) -> &'static str {
         .ok()
         .and_then(|index| names.get(index));
     found.copied().unwrap_or_default()
+}
+
+/// Quotes a text as Go's `time` package does in its errors: what is not printable ASCII becomes
+/// bytes, unlike in Go's `%q`.
+fn quote(text: &str) -> String {
+    let mut out = String::from('"');
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend(['\\', char::from(byte)]),
+            b' '..=0x7f => out.push(char::from(byte)),
+            byte => out.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    out.push('"');
+    out
 }
 
 /// Returns the first three letters of a name.

@@ -4,7 +4,7 @@
 use chrono::{Datelike, NaiveDate, NaiveTime};
 
 use super::layout::{OffsetStyle, Part, next_part};
-use super::{MONTHS, Time, WEEKDAYS, Zone, short};
+use super::{MONTHS, Time, TimeError, WEEKDAYS, Zone, short};
 
 /// What a text has said so far; what it means together is only known at its end.
 #[derive(Default)]
@@ -31,27 +31,38 @@ enum Miss {
 }
 
 /// Reads a time written by a layout; `default` is the zone of a text that names no other.
-pub(super) fn parse(layout: &str, text: &str, default: &Zone) -> Result<Time, String> {
-    let unfit = |value: &str, part: &str| {
-        format!("parsing time {text:?} as {layout:?}: cannot parse {value:?} as {part:?}")
+pub(super) fn parse(layout: &str, text: &str, default: &Zone) -> Result<Time, TimeError> {
+    let unfit = |value: &str, part: &str| TimeError::Unfit {
+        text: text.into(),
+        layout: layout.into(),
+        value: value.into(),
+        part: part.into(),
     };
-    let wrong = |what: &str| format!("parsing time {text:?}: {what}");
+    let impossible = |problem: String| TimeError::Impossible {
+        text: text.into(),
+        problem,
+    };
     let mut found = Found::default();
     let mut value = text;
     let mut pattern = layout;
     while let Some((before, part, written, after)) = next_part(pattern) {
         value = skip(value, before).map_err(|value| unfit(value, before))?;
         value = found.read(part, value, after).map_err(|miss| match miss {
-            Miss::Range(what) => wrong(&format!("{what} out of range")),
+            Miss::Range(what) => impossible(format!("{what} out of range")),
             Miss::Shape => unfit(value, written),
         })?;
         pattern = after;
     }
     value = skip(value, pattern).map_err(|value| unfit(value, pattern))?;
     if !value.is_empty() {
-        return Err(wrong(&format!("extra text: {value:?}")));
+        return Err(TimeError::Extra {
+            text: text.into(),
+            extra: value.into(),
+        });
     }
-    found.time(default).map_err(wrong)
+    found
+        .time(default)
+        .map_err(|problem| impossible(problem.into()))
 }
 
 /// Drops literal text from the front; a blank in it stands for any number of blanks. Returns the
@@ -94,9 +105,10 @@ fn number<'t>(
     what: &'static str,
 ) -> Result<(u32, &'t str), Miss> {
     let (number, rest) = digits(value, if is_fixed { 2 } else { 1 }, 2)?;
-    match number < limit {
-        true => Ok((number, rest)),
-        false => Err(Miss::Range(what)),
+    if number < limit {
+        Ok((number, rest))
+    } else {
+        Err(Miss::Range(what))
     }
 }
 
@@ -286,9 +298,10 @@ impl<'t> Found<'t> {
                 let utc = time.utc.naive_utc();
                 let is_default = default.offset(utc) == offset
                     && name.is_none_or(|name| default.abbreviation(utc) == name);
-                match is_default {
-                    true => time,
-                    false => time.within(Zone::Fixed(offset, name.unwrap_or_default().into())),
+                if is_default {
+                    time
+                } else {
+                    time.within(Zone::Fixed(offset, name.unwrap_or_default().into()))
                 }
             }),
             (_, None, Some(name)) => match default.offset_of_name(name, local) {
@@ -299,7 +312,7 @@ impl<'t> Found<'t> {
             },
             (_, None, None) => Time::at(local, default.clone()),
         };
-        time.ok_or(super::OUT_OF_RANGE)
+        time.ok_or("time out of range")
     }
 
     fn date(&self) -> Result<NaiveDate, &'static str> {

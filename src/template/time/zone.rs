@@ -11,6 +11,8 @@ use std::sync::Arc;
 use chrono::{Local, NaiveDateTime, Offset, TimeDelta, TimeZone};
 use chrono_tz::{OffsetName, Tz};
 
+use super::TimeError;
+
 /// Where a time is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Zone {
@@ -23,13 +25,13 @@ pub enum Zone {
 
 impl Zone {
     /// Returns the zone of a name such as `Europe/Berlin`.
-    pub fn load(name: &str) -> Result<Self, String> {
+    pub fn load(name: &str) -> Result<Self, TimeError> {
         match name {
             "" | "UTC" => Ok(Self::Utc),
             "Local" => Ok(Self::Local),
             _ => match name.parse() {
                 Ok(zone) => Ok(Self::Named(zone)),
-                Err(_) => Err(format!("unknown time zone {name}")),
+                Err(_) => Err(TimeError::Zone(name.into())),
             },
         }
     }

@@ -246,10 +246,10 @@ pub(super) async fn start(args: &StartArgs, desk: &Desk<'_>) -> Result<Verdict, 
     let intended = args.what.intended(desk).await?;
     let now = SystemClock.now();
     let lease = args.lease.length();
-    let controller = desk.controller(lease);
+    let controller = desk.controller(lease)?;
     let rollout = Rollout {
         protocol: ROLLOUT.into(),
-        id: new_id(now, random()).map_err(failed)?,
+        id: new_id(now, random().map_err(CliError::failed)?).map_err(failed)?,
         collective: desk.subjects.collective().clone(),
         bundle: intended.bundle,
         data: intended.data,

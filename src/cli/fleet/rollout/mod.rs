@@ -145,15 +145,25 @@ impl Desk<'_> {
         Rollouts::open(&self.connection).await.map_err(failed)
     }
 
-    fn controller(&self, lease: Duration) -> Controller {
-        let holder = format!("{} {:x} {:x}", caller(), std::process::id(), random());
-        Controller::new(&self.connection, &self.subjects, holder, lease)
+    fn controller(&self, lease: Duration) -> Result<Controller, CliError> {
+        let holder = format!(
+            "{} {:x} {:x}",
+            caller(),
+            std::process::id(),
+            random().map_err(CliError::failed)?
+        );
+        Ok(Controller::new(
+            &self.connection,
+            &self.subjects,
+            holder,
+            lease,
+        ))
     }
 
     /// Follows one rollout to its end, shows it, and returns what a script is told.
     async fn follow(&self, id: &Token, role: Role, lease: Duration) -> Result<Verdict, CliError> {
         let progress = self.progress();
-        self.follow_as(&self.controller(lease), id, role, progress)
+        self.follow_as(&self.controller(lease)?, id, role, progress)
             .await
     }
 
@@ -215,7 +225,7 @@ async fn drive(args: &DriveArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
         return desk.follow(id, Role::Drive, lease).await;
     }
     let rollouts = desk.rollouts().await?;
-    let controller = desk.controller(lease);
+    let controller = desk.controller(lease)?;
     let mut worst = None;
     loop {
         let (all, _) = rollouts.list().await.map_err(failed)?;

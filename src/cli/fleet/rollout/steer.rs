@@ -118,7 +118,7 @@ async fn go_on(args: &GoingArgs, desk: &Desk<'_>, stored: Stored) -> Result<Verd
     match args.detach {
         true => stay(desk, stored),
         false => {
-            let controller = desk.controller(args.lease.length());
+            let controller = desk.controller(args.lease.length())?;
             let progress = desk.progress().since(&stored.rollout);
             desk.follow_as(&controller, &args.id, Role::Drive, progress)
                 .await

@@ -58,14 +58,15 @@ pub(super) static BUILTINS: &[Builtin] = &[
 fn item_of(problem: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
     let kind = only(kinds)?;
     kind.items()
-        .ok_or_else(|| format!("{problem} {}", kind_name(kind)))
+        .ok_or_else(|| format!("{problem} {}", kind_name(kind)).into())
 }
 
 fn list_kind(name: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
     let kind = only(kinds)?;
-    match kind.is_list() || kind.is_unknown() {
-        true => Ok(LIST),
-        false => Err(format!("cannot {name} {}", kind_name(kind))),
+    if kind.is_list() || kind.is_unknown() {
+        Ok(LIST)
+    } else {
+        Err(format!("cannot {name} {}", kind_name(kind)).into())
     }
 }
 
@@ -84,10 +85,10 @@ fn take_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
         return Err(wrong_number("2", kinds.len()));
     };
     if !list.is_list() && !list.is_unknown() {
-        return Err(format!("cannot take from {}", kind_name(*list)));
+        return Err(format!("cannot take from {}", kind_name(*list)).into());
     }
     if *count != INT && !count.is_unknown() {
-        return Err(format!("cannot take {} elements", kind_name(*count)));
+        return Err(format!("cannot take {} elements", kind_name(*count)).into());
     }
     Ok(*list)
 }
@@ -96,14 +97,14 @@ fn take(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let list = argument(args, 0);
     let count = argument(args, 1);
     let Some(len) = list.list_len() else {
-        return Err(format!("cannot take from {}", list.type_name()));
+        return Err(format!("cannot take from {}", list.type_name()).into());
     };
     let wanted = match count.type_name() {
         "int" => count.int()?,
-        other => return Err(format!("cannot take {other} elements")),
+        other => return Err(format!("cannot take {other} elements").into()),
     };
     let Ok(wanted) = usize::try_from(wanted) else {
-        return Err(format!("cannot take {wanted} elements"));
+        return Err(format!("cannot take {wanted} elements").into());
     };
     let wanted = wanted.min(len);
     budget.step(wanted)?;
@@ -131,7 +132,7 @@ fn concat_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
         .iter()
         .find(|kind| !kind.is_list() && !kind.is_unknown())
     {
-        Some(kind) => Err(format!("cannot concat {}", kind_name(*kind))),
+        Some(kind) => Err(format!("cannot concat {}", kind_name(*kind)).into()),
         None => Ok(LIST),
     }
 }
@@ -164,12 +165,13 @@ fn sort(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
         Some(order) => match order.text().map(AsRef::as_ref) {
             Ok("asc") => false,
             Ok("desc") => true,
-            Ok(other) => return Err(format!("invalid order {other}, expected asc or desc")),
+            Ok(other) => return Err(format!("invalid order {other}, expected asc or desc").into()),
             Err(_) => {
                 return Err(format!(
                     "sort order argument must be a string (got {})",
                     order.go_type()
-                ));
+                )
+                .into());
             }
         },
     };

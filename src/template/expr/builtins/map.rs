@@ -43,7 +43,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
 fn map_kind(problem: &str, after: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
     match only(kinds)? {
         Kind::Map(_) | Kind::AnyMap | Kind::Unknown | Kind::Any => Ok(Kind::LIST),
-        other => Err(format!("{problem} {}{after}", kind_name(other))),
+        other => Err(format!("{problem} {}{after}", kind_name(other)).into()),
     }
 }
 
@@ -62,28 +62,29 @@ fn entries(
 
 fn pairs_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
     let kind = only(kinds)?;
-    match kind.is_list() || kind.is_unknown() {
-        true => Ok(Kind::AnyMap),
-        false => Err(format!("cannot transform {} from pairs", kind_name(kind))),
+    if kind.is_list() || kind.is_unknown() {
+        Ok(Kind::AnyMap)
+    } else {
+        Err(format!("cannot transform {} from pairs", kind_name(kind)).into())
     }
 }
 
 fn from_pairs(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let list = argument(args, 0);
     let Some(pairs) = list.items() else {
-        return Err(format!("cannot transform {} from pairs", list.type_name()));
+        return Err(format!("cannot transform {} from pairs", list.type_name()).into());
     };
     budget.grow(pairs.len())?;
     let mut map = BTreeMap::new();
     for pair in pairs {
         match pair.list_len() {
             Some(2) => {}
-            Some(_) => return Err(format!("invalid pair length {}", budget.print(&pair)?)),
-            None => return Err(format!("invalid pair {}", budget.print(&pair)?)),
+            Some(_) => return Err(format!("invalid pair length {}", budget.print(&pair)?).into()),
+            None => return Err(format!("invalid pair {}", budget.print(&pair)?).into()),
         }
         let key = pair.item(0).as_ref().and_then(Key::new);
         let Some(key) = key else {
-            return Err(format!("invalid pair {}", budget.print(&pair)?));
+            return Err(format!("invalid pair {}", budget.print(&pair)?).into());
         };
         map.insert(key, pair.item(1).unwrap_or(Val::NULL));
     }
@@ -97,19 +98,20 @@ fn get_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
     match base {
         Kind::Unknown | Kind::Any | Kind::Nil => Ok(Kind::Unknown),
         Kind::List(_) if *key != Kind::Int && !key.is_unknown() => {
-            Err(format!("non-integer slice index {}", kind_name(*key)))
+            Err(format!("non-integer slice index {}", kind_name(*key)).into())
         }
         Kind::Map(_) if *key != Kind::Text && !key.is_unknown() => Err(format!(
             "cannot use {} to get an element from {base}",
             kind_name(*key)
-        )),
+        )
+        .into()),
         Kind::List(item) => Ok(item.kind()),
         // What is missing is null, even where all entries are text.
         Kind::Map(Item::Text) => Ok(Kind::Unknown),
         Kind::Map(item) => Ok(item.kind()),
         Kind::AnyMap => Ok(Kind::Any),
         Kind::Text => Ok(Kind::Unknown),
-        other => Err(format!("type {other} does not support indexing")),
+        other => Err(format!("type {other} does not support indexing").into()),
     }
 }
 

@@ -86,7 +86,7 @@ fn only(kinds: &[Kind]) -> Result<Kind, Reason> {
 }
 
 fn wrong_number(expected: &str, found: usize) -> Reason {
-    format!("invalid number of arguments (expected {expected}, got {found})")
+    format!("invalid number of arguments (expected {expected}, got {found})").into()
 }
 
 /// Returns one argument of a call.

@@ -70,9 +70,10 @@ const BITS: &[Overload] = &[Overload(&[INT, INT], INT)];
 
 fn numeric(name: &str, kinds: &[Kind], result: Option<Kind>) -> Result<Kind, Reason> {
     let kind = only(kinds)?;
-    match kind.is_number() || kind.is_unknown() {
-        true => Ok(result.unwrap_or(kind)),
-        false => Err(invalid(name, &kind_name(kind))),
+    if kind.is_number() || kind.is_unknown() {
+        Ok(result.unwrap_or(kind))
+    } else {
+        Err(invalid(name, &kind_name(kind)))
     }
 }
 
@@ -92,7 +93,7 @@ fn convertible(name: &str, kinds: &[Kind], result: Kind) -> Result<Kind, Reason>
 
 fn aggregate(name: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
     if kinds.is_empty() {
-        return Err(format!("not enough arguments to call {name}"));
+        return Err(format!("not enough arguments to call {name}").into());
     }
     for kind in kinds {
         match kind {
@@ -109,7 +110,7 @@ fn aggregate(name: &str, kinds: &[Kind]) -> Result<Kind, Reason> {
 }
 
 fn invalid(name: &str, kind: &str) -> Reason {
-    format!("invalid argument for {name} (type {kind})")
+    format!("invalid argument for {name} (type {kind})").into()
 }
 
 fn abs(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
@@ -141,7 +142,7 @@ fn int(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
         Some(Value::Str(text)) => text
             .parse::<i64>()
             .map(Val::from)
-            .map_err(|_| format!("invalid operation: int({text})")),
+            .map_err(|_| format!("invalid operation: int({text})").into()),
         _ => value.int().map(Val::from),
     }
 }
@@ -152,7 +153,7 @@ fn float(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
         Some(Value::Str(text)) => text
             .parse::<f64>()
             .map(Val::from)
-            .map_err(|_| format!("invalid operation: float({text})")),
+            .map_err(|_| format!("invalid operation: float({text})").into()),
         _ => value.float().map(Val::from),
     }
 }
@@ -235,9 +236,10 @@ fn median(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
         Some(index) if found.len().is_multiple_of(2) => found.get(index).copied().unwrap_or(0.0),
         _ => upper,
     };
-    Ok(match found.len().is_multiple_of(2) {
-        true => f64::midpoint(lower, upper),
-        false => upper,
+    Ok(if found.len().is_multiple_of(2) {
+        f64::midpoint(lower, upper)
+    } else {
+        upper
     }
     .into())
 }
@@ -248,7 +250,8 @@ fn whole(name: &str, value: &Val) -> Result<i64, Reason> {
         _ => Err(format!(
             "cannot use {} as argument (type int) to call {name}",
             value.go_type()
-        )),
+        )
+        .into()),
     }
 }
 
@@ -263,9 +266,7 @@ fn shift(name: &str, args: &[Val], apply: fn(i64, u32) -> i64) -> Result<Val, Re
     let value = whole(name, argument(args, 0))?;
     let by = whole(name, argument(args, 1))?;
     if by < 0 {
-        return Err(format!(
-            "invalid operation: negative shift count {by} (type int)"
-        ));
+        return Err(format!("invalid operation: negative shift count {by} (type int)").into());
     }
     Ok(apply(value, u32::try_from(by).unwrap_or(u32::MAX)).into())
 }

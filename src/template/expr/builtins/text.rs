@@ -115,10 +115,7 @@ fn len_kind(kinds: &[Kind]) -> Result<Kind, Reason> {
         Kind::Text | Kind::List(_) | Kind::Map(_) | Kind::AnyMap | Kind::Unknown | Kind::Any => {
             Ok(INT)
         }
-        other => Err(format!(
-            "invalid argument for len (type {})",
-            kind_name(other)
-        )),
+        other => Err(format!("invalid argument for len (type {})", kind_name(other)).into()),
     }
 }
 
@@ -133,10 +130,7 @@ fn len(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     }
     match ops::entries(value, budget) {
         Some(entries) => Ok(count(entries.len())),
-        None => Err(format!(
-            "invalid argument for len (type {})",
-            value.go_type()
-        )),
+        None => Err(format!("invalid argument for len (type {})", value.go_type()).into()),
     }
 }
 
@@ -165,19 +159,20 @@ fn split(args: &[Val], keep: bool, budget: &mut Budget<'_>) -> Result<Val, Reaso
     let mut parts: Vec<Val> = Vec::new();
     let mut rest = text;
     while parts.len() + 1 < limit {
-        let end = match separator.is_empty() {
-            true => rest
-                .chars()
+        let end = if separator.is_empty() {
+            rest.chars()
                 .next()
                 .map(char::len_utf8)
-                .filter(|len| *len < rest.len()),
-            false => rest.find(separator),
+                .filter(|len| *len < rest.len())
+        } else {
+            rest.find(separator)
         };
         let Some(end) = end else { break };
         let (part, after) = rest.split_at(end);
-        let kept = match keep {
-            true => rest.get(..end + separator.len()).unwrap_or(part),
-            false => part,
+        let kept = if keep {
+            rest.get(..end + separator.len()).unwrap_or(part)
+        } else {
+            part
         };
         budget.grow(1)?;
         parts.push(kept.into());
@@ -197,9 +192,10 @@ fn replace(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
         Some(limit) => usize::try_from(limit.int()?).unwrap_or(usize::MAX),
         None => usize::MAX,
     };
-    let found = match old.is_empty() {
-        true => text.chars().count() + 1,
-        false => text.matches(old).count(),
+    let found = if old.is_empty() {
+        text.chars().count() + 1
+    } else {
+        text.matches(old).count()
     };
     let added = found.min(limit).saturating_mul(new.len());
     budget.write(text.len().saturating_add(added))?;
@@ -212,7 +208,8 @@ fn repeat(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let Ok(wanted) = usize::try_from(times) else {
         return Err(format!(
             "invalid argument for repeat (expected positive integer, got {times})"
-        ));
+        )
+        .into());
     };
     if wanted > 1_000_000 {
         return Err(MEMORY.into());
@@ -224,10 +221,7 @@ fn repeat(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
 fn join(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let list = argument(args, 0);
     let Some(items) = list.items() else {
-        return Err(format!(
-            "invalid argument for join (type {})",
-            list.go_type()
-        ));
+        return Err(format!("invalid argument for join (type {})", list.go_type()).into());
     };
     let glue = match args.get(1) {
         Some(glue) => glue.text()?.as_ref(),
@@ -245,7 +239,7 @@ fn join(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
 
 fn to_json(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let value = json_value(argument(args, 0), budget)?;
-    let text = json::pretty(&value).map_err(|err| err.to_string())?;
+    let text = json::pretty(&value)?;
     budget.write(text.len())?;
     Ok(text.into())
 }
@@ -272,10 +266,9 @@ fn json_value(value: &Val, budget: &mut Budget<'_>) -> Result<Value, Reason> {
                 .collect::<Result<Vec<_>, Reason>>()
                 .map(|entries| entries.into_iter().collect())
         }
-        Val::Plain(Value::Float(number)) if !number.is_finite() => Err(format!(
-            "json: unsupported value: {}",
-            Value::Float(*number)
-        )),
+        Val::Plain(Value::Float(number)) if !number.is_finite() => {
+            Err(format!("json: unsupported value: {}", Value::Float(*number)).into())
+        }
         other => other.clone().into_value(budget),
     }
 }
@@ -284,9 +277,12 @@ fn json_value(value: &Val, budget: &mut Budget<'_>) -> Result<Value, Reason> {
 fn from_json(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let text = argument(args, 0).text()?;
     budget.write(text.len())?;
-    let value: Value = serde_json::from_str(text).map_err(|err| match err.is_eof() {
-        true => "unexpected end of JSON input".to_owned(),
-        false => format!("invalid JSON: {err}"),
+    let value: Value = serde_json::from_str(text).map_err(|err| {
+        if err.is_eof() {
+            "unexpected end of JSON input".to_owned()
+        } else {
+            format!("invalid JSON: {err}")
+        }
     })?;
     Ok(Val::Plain(crate::template::path::with_float_numbers(value)))
 }

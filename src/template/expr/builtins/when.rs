@@ -18,10 +18,10 @@ pub(super) static BUILTINS: &[Builtin] = &[
     overloads(
         "duration",
         &[Overload(&[TEXT], Kind::Duration)],
-        |args, _| duration::parse(argument(args, 0).text()?).map(Val::Duration),
+        |args, _| Ok(Val::Duration(duration::parse(argument(args, 0).text()?)?)),
     ),
     overloads("timezone", &[Overload(&[TEXT], Kind::Zone)], |args, _| {
-        Zone::load(argument(args, 0).text()?).map(Val::Zone)
+        Ok(Val::Zone(Zone::load(argument(args, 0).text()?)?))
     }),
 ];
 
@@ -63,15 +63,15 @@ fn date(args: &[Val], _: &mut Budget<'_>) -> Result<Val, Reason> {
     };
     let text = argument(args, 0).text()?;
     match args {
-        [_, layout] => Time::parse(layout.text()?, text, &zone).map(Val::Time),
+        [_, layout] => Ok(Val::Time(Time::parse(layout.text()?, text, &zone)?)),
         [_, layout, zone] => {
             let zone = Zone::load(zone.text()?)?;
-            Time::parse(layout.text()?, text, &zone).map(Val::Time)
+            Ok(Val::Time(Time::parse(layout.text()?, text, &zone)?))
         }
         _ => LAYOUTS
             .iter()
             .find_map(|layout| Time::parse(layout, text, &zone).ok())
             .map(Val::Time)
-            .ok_or_else(|| format!("invalid date {text}")),
+            .ok_or_else(|| format!("invalid date {text}").into()),
     }
 }

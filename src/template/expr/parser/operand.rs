@@ -1,6 +1,7 @@
 //! Operands: literals, names, calls, and the members and slices that follow them.
 
 use super::{Parser, unary};
+use crate::model::quote::quote;
 use crate::template::expr::ast::{Each, Id, NodeKind};
 use crate::template::expr::builtins;
 use crate::template::expr::error::Fault;
@@ -98,7 +99,7 @@ impl Parser<'_> {
         let wrong = |what: &str, reason: &str| {
             Fault::at(
                 self.current.at,
-                format!("invalid {what} literal: {plain:?}: {reason}"),
+                format!("invalid {what} literal: {}: {reason}", quote(&plain)),
             )
         };
         let whole = |what, digits: &str, radix| {
@@ -344,15 +345,17 @@ impl Parser<'_> {
 
     fn index(&mut self, node: Id, optional: bool) -> Result<Id, Fault> {
         let at = self.next()?.at;
-        let from = match self.current.is_operator(":") {
-            true => None,
-            false => Some(self.expression(0)?),
+        let from = if self.current.is_operator(":") {
+            None
+        } else {
+            Some(self.expression(0)?)
         };
         if self.current.is_operator(":") {
             self.next()?;
-            let to = match self.current.is_bracket("]") {
-                true => None,
-                false => Some(self.expression(0)?),
+            let to = if self.current.is_bracket("]") {
+                None
+            } else {
+                Some(self.expression(0)?)
             };
             self.expect_bracket("]")?;
             return self.push(NodeKind::Slice { node, from, to }, at);
@@ -368,9 +371,10 @@ impl Parser<'_> {
             method: false,
         };
         let member = self.push(kind, at)?;
-        match optional {
-            true => self.push(NodeKind::Chain(member), at),
-            false => Ok(member),
+        if optional {
+            self.push(NodeKind::Chain(member), at)
+        } else {
+            Ok(member)
         }
     }
 }

@@ -34,21 +34,25 @@ fn encode(args: &Args<'_>, encoding: &Encoding) -> Answer {
 }
 
 /// Returns the decoded text, or, as sprig does, the text of the error.
-fn decoded(name: &str, bytes: Result<Vec<u8>, String>) -> Answer {
+fn decoded<E: std::fmt::Display>(name: &str, bytes: Result<Vec<u8>, E>) -> Answer {
     match bytes {
         Ok(bytes) => String::from_utf8(bytes)
             .map(Into::into)
-            .map_err(|_| format!("the decoded {name} data is not text")),
-        Err(reason) => Ok(reason.into()),
+            .map_err(|_| format!("the decoded {name} data is not text").into()),
+        Err(reason) => Ok(reason.to_string().into()),
     }
 }
 
-fn base32(text: &str) -> Result<Vec<u8>, String> {
+#[derive(Debug, thiserror::Error)]
+#[error("illegal base32 data at input byte {0}")]
+struct Base32Error(usize);
+
+fn base32(text: &str) -> Result<Vec<u8>, Base32Error> {
     // Go passes over line breaks.
     let text = text.replace(['\r', '\n'], "");
     BASE32
         .decode(text.as_bytes())
-        .map_err(|err| format!("illegal base32 data at input byte {}", err.position))
+        .map_err(|err| Base32Error(err.position))
 }
 
 fn adler32(text: &str) -> u32 {

@@ -2,6 +2,7 @@
 //!
 //! Where sprig swallows an error, so do these; the `must` variants report it.
 
+use crate::template::CallError;
 use crate::template::go::call::{Answer, Args, Native, takes};
 use crate::template::go::datum::Datum;
 use crate::template::time::duration::{self, HOUR, MINUTE, SECOND};
@@ -23,20 +24,24 @@ pub fn find(name: &str) -> Option<Native> {
         "dateModify" | "date_modify" => takes(2, |args| {
             let time = args.time(1)?;
             match duration::parse(args.str(0)?) {
-                Ok(nanos) => time.add(nanos).map(Datum::Time),
+                Ok(nanos) => Ok(Datum::Time(time.add(nanos)?)),
                 Err(_) => Ok(Datum::Time(time.clone())),
             }
         }),
         "mustDateModify" | "must_date_modify" => takes(2, |args| {
             let nanos = duration::parse(args.str(0)?)?;
-            args.time(1)?.add(nanos).map(Datum::Time)
+            Ok(Datum::Time(args.time(1)?.add(nanos)?))
         }),
         "toDate" => takes(2, |args| {
             let time = Time::parse(args.str(0)?, args.str(1)?, &Zone::Local);
             Ok(Datum::Time(time.unwrap_or_else(|_| Time::zero())))
         }),
         "mustToDate" => takes(2, |args| {
-            Time::parse(args.str(0)?, args.str(1)?, &Zone::Local).map(Datum::Time)
+            Ok(Datum::Time(Time::parse(
+                args.str(0)?,
+                args.str(1)?,
+                &Zone::Local,
+            )?))
         }),
         "unixEpoch" => takes(1, |args| Ok(args.time(0)?.unix().to_string().into())),
         "ago" => takes(1, ago),
@@ -52,10 +57,10 @@ fn now(args: &Args<'_>) -> Time {
 
 /// Returns the moment a datum stands for: a time, or seconds since 1970. Anything else is now,
 /// as in sprig.
-fn moment(args: &Args<'_>, datum: &Datum) -> Result<Time, String> {
+fn moment(args: &Args<'_>, datum: &Datum) -> Result<Time, CallError> {
     match datum {
         Datum::Time(time) => Ok(time.clone()),
-        Datum::Int(seconds) | Datum::Int64(seconds) => Time::from_unix(*seconds, Zone::Local),
+        Datum::Int(seconds) | Datum::Int64(seconds) => Ok(Time::from_unix(*seconds, Zone::Local)?),
         _ => Ok(now(args)),
     }
 }

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use crate::template::CallError;
 use crate::template::go::call::{Answer, Args, Native, as_dict, as_str, shown, takes, takes_from};
 use crate::template::go::datum::{Datum, Dict, Entries};
 use crate::template::go::meter::Meter;
@@ -60,7 +61,7 @@ fn dict(args: &Args<'_>) -> Answer {
 fn set(args: &Args<'_>) -> Answer {
     let (dict, key, value) = (args.dict(0)?, args.str(1)?, args.any(2));
     if value.holds(dict) {
-        return Err(format!("a dict cannot be put into itself (key {key:?})"));
+        return Err(format!("a dict cannot be put into itself (key {key:?})").into());
     }
     args.meter().step()?;
     dict.entries.borrow_mut().insert(key.into(), value.clone());
@@ -115,7 +116,12 @@ fn merged(args: &Args<'_>, overwrite: bool) -> Answer {
     Ok(Datum::Dict(target.clone()))
 }
 
-fn merge(target: &Rc<Dict>, source: &Dict, overwrite: bool, meter: &Meter) -> Result<(), String> {
+fn merge(
+    target: &Rc<Dict>,
+    source: &Dict,
+    overwrite: bool,
+    meter: &Meter,
+) -> Result<(), CallError> {
     for (key, value) in source.entries.borrow().iter() {
         meter.step()?;
         let old = target.entries.borrow().get(key).cloned();

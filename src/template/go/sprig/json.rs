@@ -1,6 +1,7 @@
 //! JSON in and out, as Go's encoder has it. Numbers that are read are floats, as in Go.
 
 use crate::model::{Value, json};
+use crate::template::CallError;
 use crate::template::go::call::{Args, Native, takes};
 use crate::template::go::datum::Datum;
 use crate::template::path::with_float_numbers;
@@ -22,17 +23,17 @@ pub fn find(name: &str) -> Option<Native> {
     })
 }
 
-fn read(text: &str) -> Result<Datum, String> {
-    let value: Value = serde_json::from_str(text).map_err(|err| err.to_string())?;
+fn read(text: &str) -> Result<Datum, CallError> {
+    let value: Value = serde_json::from_str(text)?;
     Ok(Datum::from_value(&with_float_numbers(value)))
 }
 
 fn written(
     args: &Args<'_>,
     write: fn(&Value) -> Result<String, serde_json::Error>,
-) -> Result<String, String> {
+) -> Result<String, CallError> {
     let value = args.any(0).to_value(args.meter())?;
-    let text = write(&value).map_err(|err| err.to_string())?;
+    let text = write(&value)?;
     args.meter().spend(text.len())?;
     Ok(text)
 }

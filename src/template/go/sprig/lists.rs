@@ -1,6 +1,7 @@
 //! Lists: made, cut and searched. None is ever changed; each function answers with a new one.
 
 use super::numbers::to_int;
+use crate::template::CallError;
 use crate::template::go::call::{Answer, Args, Native, takes, takes_from};
 use crate::template::go::datum::{Datum, Element};
 
@@ -66,7 +67,7 @@ fn made(args: &Args<'_>, items: Vec<Datum>) -> Answer {
     Ok(Datum::list(items))
 }
 
-fn holds(args: &Args<'_>, items: &[Datum], wanted: &Datum) -> Result<bool, String> {
+fn holds(args: &Args<'_>, items: &[Datum], wanted: &Datum) -> Result<bool, CallError> {
     for item in items {
         if item.deep_equal(wanted, args.meter())? {
             return Ok(true);
@@ -98,7 +99,7 @@ fn without(args: &Args<'_>) -> Answer {
 fn slice(args: &Args<'_>) -> Answer {
     let Datum::List(list) = args.any(0) else {
         let found = args.any(0).kind_name();
-        return Err(format!("list should be type of slice or array but {found}"));
+        return Err(format!("list should be type of slice or array but {found}").into());
     };
     if list.items.is_empty() {
         return Ok(Datum::Nil);

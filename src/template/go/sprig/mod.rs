@@ -47,7 +47,7 @@ pub fn find(name: &str) -> Option<Native> {
 fn other(name: &str) -> Option<Native> {
     Some(match name {
         "hello" => takes(0, |_| Ok("Hello!".into())),
-        "fail" => takes(1, |args| Err(args.str(0)?.to_owned())),
+        "fail" => takes(1, |args| Err(args.str(0)?.to_owned().into())),
         // Keys and certificates made while rendering differ on every run, so nothing that holds
         // one could ever be stable.
         "bcrypt"

@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 
+use crate::template::CallError;
 use crate::template::go::call::{Answer, Args, Native, takes, takes_from};
 use crate::template::go::datum::{Datum, Element};
 
@@ -169,7 +170,7 @@ fn round(args: &Args<'_>) -> Answer {
 }
 
 /// Returns the numbers from `start` up or down to just before `stop`.
-fn until_step(args: &Args<'_>, start: i64, stop: i64, step: i64) -> Result<Vec<i64>, String> {
+fn until_step(args: &Args<'_>, start: i64, stop: i64, step: i64) -> Result<Vec<i64>, CallError> {
     let up = step > 0 && start < stop;
     let down = step < 0 && stop < start;
     if !up && !down {

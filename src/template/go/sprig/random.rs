@@ -4,6 +4,7 @@
 
 use data_encoding::BASE64;
 
+use crate::template::CallError;
 use crate::template::go::call::{Answer, Args, Native, takes};
 use crate::template::go::datum::Datum;
 
@@ -22,7 +23,7 @@ pub fn find(name: &str) -> Option<Native> {
         }),
         "randBytes" => takes(1, |args| {
             let mut bytes = vec![0; count(args)?];
-            getrandom::fill(&mut bytes).map_err(|err| err.to_string())?;
+            getrandom::fill(&mut bytes)?;
             Ok(BASE64.encode(&bytes).into())
         }),
         "randInt" => takes(2, rand_int),
@@ -32,7 +33,7 @@ pub fn find(name: &str) -> Option<Native> {
     })
 }
 
-fn count(args: &Args<'_>) -> Result<usize, String> {
+fn count(args: &Args<'_>) -> Result<usize, CallError> {
     let count = args.int(0)?;
     let count = usize::try_from(count).map_err(|_| format!("cannot make {count} characters"))?;
     args.meter().steps(count)?;
@@ -40,11 +41,11 @@ fn count(args: &Args<'_>) -> Result<usize, String> {
 }
 
 /// Returns a number below `bound`, each as likely as the others.
-fn below(bound: u64) -> Result<u64, String> {
+fn below(bound: u64) -> Result<u64, CallError> {
     // Draws from the uneven rest of the range are thrown away.
     let fair = u64::MAX - u64::MAX % bound.max(1);
     loop {
-        let drawn = getrandom::u64().map_err(|err| err.to_string())?;
+        let drawn = getrandom::u64()?;
         if drawn < fair {
             return Ok(drawn % bound.max(1));
         }
@@ -64,7 +65,7 @@ fn drawn(args: &Args<'_>, alphabet: &str) -> Answer {
 fn rand_int(args: &Args<'_>) -> Answer {
     let (least, end) = (args.int(0)?, args.int(1)?);
     if least >= end {
-        return Err(format!("there is no number from {least} to below {end}"));
+        return Err(format!("there is no number from {least} to below {end}").into());
     }
     let offset = below(least.abs_diff(end))?;
     Ok(Datum::Int(least.wrapping_add_unsigned(offset)))

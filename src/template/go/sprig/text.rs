@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use crate::model::quote::quote;
+use crate::template::CallError;
 use crate::template::go::call::{Answer, Args, Native, shown, takes, takes_from};
 use crate::template::go::datum::{Datum, Element, Entries};
 use crate::template::go::meter::Meter;
@@ -43,9 +45,7 @@ pub fn find(name: &str) -> Option<Native> {
         "abbrevboth" => takes(3, |args| {
             abbreviate(args.str(2)?, args.int(0)?, args.int(1)?)
         }),
-        "quote" => takes_from(0, |args| {
-            each_present(args, |text| text::double(text, false))
-        }),
+        "quote" => takes_from(0, |args| each_present(args, quote)),
         "squote" => takes_from(0, |args| each_present(args, |text| format!("'{text}'"))),
         "cat" => takes_from(0, |args| each_present(args, str::to_owned)),
         "indent" => takes(2, |args| Ok(indent(args)?.into())),
@@ -126,13 +126,11 @@ fn substr(args: &Args<'_>) -> Answer {
         // Only with a start is an end beyond the text the end of the text.
         _ if start >= 0 => len,
         _ => {
-            return Err(format!(
-                "slice bounds out of range [:{end}] with length {len}"
-            ));
+            return Err(format!("slice bounds out of range [:{end}] with length {len}").into());
         }
     };
     if start_at > end_at {
-        return Err(format!("slice bounds out of range [{start}:{end_at}]"));
+        return Err(format!("slice bounds out of range [{start}:{end_at}]").into());
     }
     Ok(cut(text, start_at, end_at).into())
 }
@@ -172,7 +170,7 @@ fn each_present(args: &Args<'_>, change: impl Fn(&str) -> String) -> Answer {
     Ok(out.join(" ").into())
 }
 
-fn indent(args: &Args<'_>) -> Result<String, String> {
+fn indent(args: &Args<'_>) -> Result<String, CallError> {
     let (blanks, text) = (args.int(0)?, args.str(1)?);
     let blanks = usize::try_from(blanks).map_err(|_| "negative repeat count")?;
     let lines = text.matches('\n').count() + 1;
@@ -183,7 +181,7 @@ fn indent(args: &Args<'_>) -> Result<String, String> {
 }
 
 /// Returns the items of a list as text, nil left out; anything else as a list of one.
-pub(super) fn strings(datum: &Datum, meter: &Meter) -> Result<Vec<Arc<str>>, String> {
+pub(super) fn strings(datum: &Datum, meter: &Meter) -> Result<Vec<Arc<str>>, CallError> {
     match datum {
         Datum::List(list) => list
             .items

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::model::quote::quote;
 use crate::template::go::call::{Answer, Args, Native, takes};
 use crate::template::go::datum::{Datum, Entries};
 use crate::template::text::percent;
@@ -21,14 +22,14 @@ fn host(args: &Args<'_>) -> Answer {
     match args.str(0)? {
         "localhost" => Ok("127.0.0.1".into()),
         name if name.parse::<IpAddr>().is_ok() => Ok(name.into()),
-        name => Err(format!("looking up {name} is not available here")),
+        name => Err(format!("looking up {name} is not available here").into()),
     }
 }
 
 fn parse(text: &str) -> Answer {
-    let failed = |reason: &str| format!("unable to parse url: parse {text:?}: {reason}");
+    let failed = |reason: &str| format!("unable to parse url: parse {}: {reason}", quote(text));
     if text.chars().any(|c| c.is_ascii_control()) {
-        return Err(failed("invalid control character in URL"));
+        return Err(failed("invalid control character in URL").into());
     }
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
     let (scheme, rest) = scheme(rest).map_err(failed)?;
@@ -43,7 +44,7 @@ fn parse(text: &str) -> Answer {
     } else if !scheme.is_empty() && !rest.starts_with('/') {
         (opaque, path) = (rest, "");
     } else if scheme.is_empty() && rest.split('/').next().is_some_and(|s| s.contains(':')) {
-        return Err(failed("first path segment in URL cannot contain colon"));
+        return Err(failed("first path segment in URL cannot contain colon").into());
     }
     let decoded = |part: &str| decode(part).ok_or_else(|| failed("invalid URL escape"));
     let entries: [(&str, String); 8] = [

@@ -10,7 +10,7 @@ use crate::template::go::version::{Version, satisfies};
 pub fn find(name: &str) -> Option<Native> {
     Some(match name {
         "semver" => takes(1, |args| {
-            Version::parse(args.str(0)?).map(|version| Datum::Version(Rc::new(version)))
+            Ok(Version::parse(args.str(0)?).map(|version| Datum::Version(Rc::new(version)))?)
         }),
         "semverCompare" => takes(2, |args| {
             let version = Version::parse(args.str(1)?);
