@@ -66,7 +66,7 @@ fn errors_name_the_part_that_does_not_fit() {
         (
             "2006",
             "é",
-            "parsing time \"é\" as \"2006\": cannot parse \"é\" as \"2006\"",
+            r#"parsing time "\xc3\xa9" as "2006": cannot parse "\xc3\xa9" as "2006""#,
         ),
         (
             "2006-01-02",
