@@ -162,9 +162,10 @@ fn check(text: &str, content: &Content, env: &Env) -> Result<Manifest, BundleErr
     };
     let manifest = manifest::load(input, &mut env, &Cache::default())?;
     let problems: Vec<Problem> = manifest::deep_check(&manifest);
-    match problems.is_empty() {
-        true => Ok(manifest),
-        false => Err(ManifestError { problems }.into()),
+    if problems.is_empty() {
+        Ok(manifest)
+    } else {
+        Err(ManifestError { problems }.into())
     }
 }
 

@@ -50,21 +50,21 @@ pub fn encode(rollout: &Rollout) -> Result<Vec<u8>, WireError> {
 /// Reads a rollout from the bytes that were stored.
 pub fn decode(bytes: &[u8]) -> Result<Rollout, WireError> {
     let mut json = Vec::new();
-    let json = match bytes.starts_with(&GZIP_MAGIC) {
-        true => {
-            let mut plain = GzDecoder::new(bytes).take(LONGEST + 1);
-            plain.read_to_end(&mut json).map_err(WireError::Read)?;
-            json.as_slice()
-        }
-        false => bytes,
+    let json = if bytes.starts_with(&GZIP_MAGIC) {
+        let mut plain = GzDecoder::new(bytes).take(LONGEST + 1);
+        plain.read_to_end(&mut json).map_err(WireError::Read)?;
+        json.as_slice()
+    } else {
+        bytes
     };
     if u64::try_from(json.len()).unwrap_or(u64::MAX) > LONGEST {
         return Err(WireError::TooLong);
     }
     let rollout: Rollout = serde_json::from_slice(json)?;
-    match rollout.protocol == ROLLOUT {
-        true => Ok(rollout),
-        false => Err(WireError::Protocol(rollout.protocol)),
+    if rollout.protocol == ROLLOUT {
+        Ok(rollout)
+    } else {
+        Err(WireError::Protocol(rollout.protocol))
     }
 }
 
