@@ -50,13 +50,21 @@ pub enum BundleError {
     #[error("{} does not exist", .0.display())]
     NotFound(PathBuf),
     #[error("can't bundle {}: {reason}", path.display())]
-    Refused { path: PathBuf, reason: Refusal },
+    Refused {
+        path: PathBuf,
+        #[source]
+        reason: Refusal,
+    },
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     #[error(transparent)]
     File(#[from] FileError),
     #[error("could not pack {}: {cause}", path.display())]
-    Archive { path: PathBuf, cause: io::Error },
+    Archive {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
     #[error(transparent)]
     Digest(#[from] BadName),
 }

@@ -45,15 +45,20 @@ pub enum BundlesError {
     Wanted(String),
     #[error("bundle {0} does not exist")]
     NotFound(Wanted),
-    #[error("bundle {0} could be several: give more of the digest")]
+    #[error("bundle {0} could be several")]
     Ambiguous(Wanted),
     #[error("bundle {0} has another content than its digest says")]
     Damaged(String),
     #[error("bundle {bundle} can't be read: {cause}")]
-    Unreadable { bundle: String, cause: io::Error },
+    Unreadable {
+        bundle: String,
+        #[source]
+        cause: io::Error,
+    },
     #[error("{source_name} can't be signed: {cause}")]
     Unsigned {
         source_name: String,
+        #[source]
         cause: KeyError,
     },
     #[error(transparent)]

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::assigning::assignment;
 use crate::model::decision::{
@@ -76,21 +76,33 @@ pub fn sign(rollout: &mut Rollout, signer: &Signer) -> Result<(), KeyError> {
     Ok(())
 }
 
-/// Signs that a rollout is rolled back. Does nothing to one that was not signed itself.
-pub fn order_rollback(
+/// Signs that a rollout is rolled back, at any rate after it was started: clocks differ. Does nothing
+/// to one that was not signed itself.
+pub(super) fn order_rollback(
     rollout: &mut Rollout,
     signer: &Signer,
     now: DateTime<Utc>,
 ) -> Result<(), KeyError> {
     if let Some(decision) = &rollout.decision {
-        rollout.rollback = Some(sign_rollback(signer, decision, now)?);
+        let next = TimeDelta::microseconds(1);
+        let earliest = decision.created.checked_add_signed(next).unwrap_or(now);
+        rollout.rollback = Some(sign_rollback(signer, decision, now.max(earliest))?);
     }
     Ok(())
 }
 
+/// Returns the public key of whoever signed a stored rollout, if anybody did.
+pub fn signer(rollout: &Rollout) -> Result<Option<&str>, Tampered> {
+    verify(rollout, &TrustedSigners::default())?;
+    Ok(rollout.decision.as_ref().map(|it| it.signer.as_str()))
+}
+
 /// Checks a stored rollout against what was signed. Returns what proves to nodes that they are
 /// part of it; nothing for a rollout that nobody signed.
-pub fn verify(rollout: &Rollout, trusted: &TrustedSigners) -> Result<Option<Proofs>, Tampered> {
+pub(super) fn verify(
+    rollout: &Rollout,
+    trusted: &TrustedSigners,
+) -> Result<Option<Proofs>, Tampered> {
     let Some(decision) = &rollout.decision else {
         let is_refused = trusted.is_signature_required || !trusted.keys.is_empty();
         return if is_refused {
@@ -159,7 +171,7 @@ fn difference(found: &Decision, signed: &Decision) -> Option<&'static str> {
 
 /// What proves to nodes that they are part of a signed rollout.
 #[derive(Clone, Debug)]
-pub struct Proofs {
+pub(super) struct Proofs {
     members: Members,
     nodes: BTreeMap<NodeName, Place>,
 }
@@ -200,7 +212,11 @@ impl Proofs {
     }
 
     /// Reports whether a node had this before the rollout, as it was signed.
-    pub fn was(&self, node: &NodeName, found: Option<&Assignment>) -> Result<bool, KeyError> {
+    pub(super) fn was(
+        &self,
+        node: &NodeName,
+        found: Option<&Assignment>,
+    ) -> Result<bool, KeyError> {
         let Some(place) = self.nodes.get(node) else {
             return Ok(false);
         };
@@ -213,7 +229,7 @@ impl Proofs {
 
     /// Returns why a node may follow its assignment of a rollout; `over` is the one that it
     /// replaces.
-    pub fn assigned(
+    pub(super) fn assigned(
         &self,
         rollout: &Rollout,
         node: &NodeName,
@@ -232,7 +248,7 @@ impl Proofs {
     }
 
     /// Returns why a node may follow what is put back in place of its assignment of a rollout.
-    pub fn restored(
+    pub(super) fn restored(
         &self,
         rollout: &Rollout,
         node: &NodeName,
@@ -295,7 +311,7 @@ mod tests {
             ("collective", |it| it.collective = "x".parse().unwrap()),
             ("name", |it| it.id = "r2".parse().unwrap()),
             ("time of creation", |it| {
-                it.created += chrono::TimeDelta::seconds(1);
+                it.created += TimeDelta::seconds(1);
             }),
             ("bundle, data", |it| {
                 it.bundle.digest = "cd".repeat(32).parse().unwrap();
@@ -376,7 +392,7 @@ mod tests {
         order_rollback(&mut rollout, &signer, before.assigned).unwrap();
         assert_eq!(text(&rollout, &anybody), "verified true");
         let mut late = rollout.clone();
-        late.rollback.as_mut().unwrap().decided += chrono::TimeDelta::seconds(1);
+        late.rollback.as_mut().unwrap().decided += TimeDelta::seconds(1);
         assert!(text(&late, &anybody).contains("signature of its rollback"));
         for (node, evil) in [
             ("a", Some(before.clone())),

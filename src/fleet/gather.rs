@@ -163,7 +163,7 @@ impl Gatherer {
     }
 
     /// Asks one node, and returns what came back.
-    pub async fn ask_one(&self, ask: &Ask, node: &NodeName) -> Heard {
+    pub(super) async fn ask_one(&self, ask: &Ask, node: &NodeName) -> Heard {
         let since = Instant::now();
         let subject = self.subjects.node(&node.token(), ask.verb);
         let reply = match self.headers(ask) {

@@ -103,7 +103,11 @@ impl Rollouts {
     }
 
     /// Returns a rollout once it is beyond a revision that somebody else has replaced.
-    pub async fn get_beyond(&self, id: &Token, revision: u64) -> Result<Stored, RolloutError> {
+    pub(super) async fn get_beyond(
+        &self,
+        id: &Token,
+        revision: u64,
+    ) -> Result<Stored, RolloutError> {
         for _ in 0..TRIES {
             let stored = self.get(id).await?;
             if stored.revision > revision {
@@ -161,7 +165,7 @@ impl Rollouts {
     }
 
     /// Follows a rollout.
-    pub fn follow(&self, id: &Token) -> Result<Following, RolloutError> {
+    pub(super) fn follow(&self, id: &Token) -> Result<Following, RolloutError> {
         Ok(Following {
             watch: self.bucket.watch(&self.subjects.key(id))?,
             id: id.clone(),
@@ -186,14 +190,14 @@ impl Rollouts {
 
 /// What becomes of a rollout, as others change it.
 #[derive(Debug)]
-pub struct Following {
+pub(super) struct Following {
     watch: Watch,
     id: Token,
 }
 
 impl Following {
     /// Returns the rollout when it has changed.
-    pub async fn next(&mut self) -> Result<Stored, RolloutError> {
+    pub(super) async fn next(&mut self) -> Result<Stored, RolloutError> {
         loop {
             match self.watch.next().await {
                 Some(Change::Put(entry)) => return read(entry),

@@ -76,7 +76,11 @@ pub enum SelectionError {
     #[error(transparent)]
     Filter(#[from] FilterError),
     #[error("line {line} of the node list: {cause}")]
-    Name { line: usize, cause: BadName },
+    Name {
+        line: usize,
+        #[source]
+        cause: BadName,
+    },
     #[error("line {line} of the node list names no node: {}", quote(.text))]
     NoName { line: usize, text: String },
 }

@@ -25,9 +25,9 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     #[error("could not write rollout: {0}")]
-    Write(std::io::Error),
+    Write(#[source] std::io::Error),
     #[error("could not read rollout: {0}")]
-    Read(std::io::Error),
+    Read(#[source] std::io::Error),
     #[error("invalid rollout: {0}")]
     Json(#[from] serde_json::Error),
     #[error("rollout is longer than {LONGEST} bytes")]
@@ -107,6 +107,11 @@ mod tests {
                 assigned: at,
                 signature: None,
             };
+            let digests = &mut rollout.previous_digests;
+            digests
+                .entry("ab".repeat(32))
+                .or_default()
+                .insert(name.clone());
             rollout.previous.note(name, Some(before));
         }
         rollout

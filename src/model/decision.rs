@@ -103,10 +103,10 @@ impl Rollback {
 pub enum AssignmentSignature {
     /// Somebody signed it for this node and this generation.
     Direct(DirectSignature),
+    /// It was put back by a signed rollback. Tried before the next, which has fewer fields.
+    Restored(Box<Restored>),
     /// It follows from the signed decision of a rollout.
     Decided(Box<Decided>),
-    /// It was put back by a signed rollback.
-    Restored(Box<Restored>),
 }
 
 impl AssignmentSignature {
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_of_origins_does_not_grow_without_end() {
+    fn a_chain_of_origins_does_not_grow_without_end_and_survives_being_stored() {
         let mut assignment: Assignment = serde_json::from_value(serde_json::json!({
             "protocol": "x", "generation": 0, "manifests": [], "assigned": "2027-01-15T08:00:00Z",
         }))
@@ -294,8 +294,27 @@ mod tests {
         }
         assert_eq!(generations, [9, 8, 7, 6]);
         assert_eq!(Origin::before(&assignment).unwrap().generation, 8);
-        let text = serde_json::to_string(&assignment).unwrap();
-        let read: Assignment = serde_json::from_str(&text).unwrap();
-        assert_eq!(read, assignment);
+        let restored = Box::new(Restored {
+            origin: Origin::before(&assignment),
+            member: member.clone(),
+            rollback: Rollback {
+                decided: DateTime::UNIX_EPOCH,
+                signer: String::new(),
+                signature: String::new(),
+            },
+        });
+        let direct = DirectSignature {
+            signer: String::new(),
+            signature: String::new(),
+        };
+        for signature in [
+            assignment.signature.clone().unwrap(),
+            AssignmentSignature::Restored(restored),
+            AssignmentSignature::Direct(direct),
+        ] {
+            let text = serde_json::to_string(&signature).unwrap();
+            let read: AssignmentSignature = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, signature);
+        }
     }
 }

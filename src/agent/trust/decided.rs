@@ -235,3 +235,50 @@ impl Rules {
         self.decisions.advance(decided, self.accepted()?)
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)
+    }
+
+    fn open(room: &tempfile::TempDir) -> Decisions {
+        Decisions::new(room.path().join("decided.json"))
+    }
+
+    #[test]
+    fn what_was_decided_earlier_is_refused_also_after_a_restart() {
+        let room = tempfile::tempdir().unwrap();
+        open(&room).advance(at(20), 3).unwrap();
+        open(&room).advance(at(20), 9).unwrap();
+        let error = open(&room).advance(at(19), 9).unwrap_err().to_string();
+        assert!(error.contains("1970-01-01T00:00:19Z"), "{error}");
+        assert!(error.contains("1970-01-01T00:00:20Z"), "{error}");
+        open(&room).advance(at(21), 9).unwrap();
+    }
+
+    #[test]
+    fn what_was_signed_directly_before_a_decision_does_not_come_back() {
+        let room = tempfile::tempdir().unwrap();
+        open(&room).check_direct(1).unwrap();
+        open(&room).advance(at(20), 3).unwrap();
+        let error = open(&room).check_direct(3).unwrap_err();
+        assert!(matches!(error, Unfit::Older { .. }), "{error}");
+        open(&room).check_direct(4).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_file_accepts_nothing() {
+        let room = tempfile::tempdir().unwrap();
+        let decisions = open(&room);
+        std::fs::write(&decisions.path, "{").unwrap();
+        let error = decisions.advance(at(1), 0).unwrap_err().to_string();
+        assert!(error.ends_with("decided.json is damaged"), "{error}");
+        assert!(decisions.check_direct(9).is_err());
+    }
+}

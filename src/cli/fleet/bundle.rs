@@ -110,6 +110,7 @@ async fn open(place: &Place) -> Result<Bundles, CliError> {
 fn failed(err: BundlesError) -> CliError {
     match err {
         BundlesError::Nats(err) => super::rollout::no_bucket(err),
+        BundlesError::Ambiguous(_) => CliError::failed(format!("{err}: give more of the digest")),
         err => CliError::failed(err),
     }
 }

@@ -10,6 +10,7 @@ use super::{AT_ONCE, CHUNK, Drive, NUDGE_EVERY, Verified};
 use crate::fleet::assigning::{Found, Given, Presence, assignment, is_same, restored};
 use crate::fleet::decision::Proofs;
 use crate::fleet::rollouts::RolloutError;
+use crate::model::decision::AssignmentSignature;
 use crate::model::node::{Assignment, NodeName};
 use crate::model::rollout::{Progress, Rollout};
 use crate::nats::NatsError;
@@ -211,7 +212,11 @@ fn wanted(
         return Some(wanted);
     };
     let present = found.assignment();
-    let is_ours = present.is_some_and(|it| it.rollout.as_ref() == Some(&rollout.id));
+    // What a later rollback put back is ours no longer: nodes take no decision from before it.
+    let is_ours = present.is_some_and(|it| {
+        let is_restored = matches!(it.signature, Some(AssignmentSignature::Restored(_)));
+        it.rollout.as_ref() == Some(&rollout.id) && !is_restored
+    });
     if !is_ours && !proofs.was(node, present).unwrap_or(false) {
         return None;
     }

@@ -218,8 +218,9 @@ fn not_started(err: StartError) -> CliError {
         StartError::UnknownNodes(_) | StartError::Selection(_) | StartError::Plan(_) => {
             CliError::usage(err)
         }
-        StartError::Bundles(err @ (BundlesError::NotFound(_) | BundlesError::Ambiguous(_))) => {
-            CliError::usage(err)
+        StartError::Bundles(err @ BundlesError::NotFound(_)) => CliError::usage(err),
+        StartError::Bundles(err @ BundlesError::Ambiguous(_)) => {
+            CliError::usage(format!("{err}: give more of the digest"))
         }
         StartError::Bundles(BundlesError::Nats(err)) | StartError::Nats(err) => no_bucket(err),
         StartError::Rollout(err) => failed(err),

@@ -4,6 +4,7 @@ use super::{Desk, failed};
 use crate::cli::{CliError, Verdict};
 use crate::engine::{Level, Line};
 use crate::fleet::bundles::shown;
+use crate::fleet::decision::signer;
 use crate::fleet::executor::is_free;
 use crate::fleet::rollouts::catch_up;
 use crate::model::json;
@@ -123,8 +124,10 @@ fn described(rollout: &Rollout) -> String {
         _ if rollout.state.is_active() => "nobody; `ccm fleet rollout drive` goes on",
         _ => "nobody",
     };
-    let signer = rollout.decision.as_ref().map(|it| it.signer.as_str());
-    let signer = signer.unwrap_or("nobody");
+    let signer = match signer(rollout) {
+        Ok(signer) => signer.unwrap_or("nobody").to_owned(),
+        Err(tampered) => format!("nobody, it was changed: {tampered}"),
+    };
     let mode = if rollout.noop { ", noop" } else { "" };
     let mut text = format!(
         "rollout:   {}\nbundle:    {}{mode}\nstate:     {}\nnodes:     {}\nselection: {}\n\
