@@ -5,7 +5,7 @@
 
 use ccm::fleet::judge::{decide, note};
 use ccm::fleet::wire::{decode, encode};
-use ccm::fleet::{outcome, steer};
+use ccm::fleet::{decision, outcome, steer};
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 
@@ -16,16 +16,16 @@ fuzz_target!(|bytes: &[u8]| {
     let stored = encode(&rollout).expect("a rollout can be stored");
     assert_eq!(decode(&stored).expect("it can be read again"), rollout);
     let now = DateTime::from_timestamp(1_800_000_000, 0).expect("a time");
+    let _ = decision::signer(&rollout);
     let mut next = rollout.clone();
     let decision = decide(&next, now);
     note(&mut next, &decision);
     let _ = (next.tally(), outcome::exit_code(&next));
     for steered in [
-        steer::start as fn(&mut _) -> _,
-        |it| steer::pause(it, "reason", "ann"),
+        (|it| steer::pause(it, "reason", "ann")) as fn(&mut _) -> _,
         |it| steer::abort(it, "ann"),
         |it| steer::retry(it).map(drop),
-        steer::rollback,
+        |it| steer::rollback(it, None, DateTime::UNIX_EPOCH),
     ] {
         let mut next = rollout.clone();
         let _ = steered(&mut next);

@@ -307,7 +307,8 @@ mod tests {
         sign(&mut good, &signer).unwrap();
         let anybody = TrustedSigners::default();
         assert_eq!(text(&good, &anybody), "verified true");
-        let changes: [(&str, fn(&mut Rollout)); 13] = [
+        type Change = (&'static str, fn(&mut Rollout));
+        let changes: [Change; 13] = [
             ("collective", |it| it.collective = "x".parse().unwrap()),
             ("name", |it| it.id = "r2".parse().unwrap()),
             ("time of creation", |it| {

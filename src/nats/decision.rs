@@ -164,7 +164,7 @@ impl Members {
             // Places come in pairs that differ in the last bit.
             let other = row.get(place ^ 1).cloned();
             path.extend(other.map(|hash| {
-                if place % 2 == 0 {
+                if place.is_multiple_of(2) {
                     Sibling::Right(hash)
                 } else {
                     Sibling::Left(hash)

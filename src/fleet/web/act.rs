@@ -135,7 +135,7 @@ impl Hands {
 /// Tells mistakes from failures.
 fn refused(err: RolloutError) -> Failure {
     let status = match &err {
-        RolloutError::NotFound(_) => StatusCode::NOT_FOUND,
+        RolloutError::NotFound(_) | RolloutError::Misplaced { .. } => StatusCode::NOT_FOUND,
         RolloutError::Steer(_) | RolloutError::Busy(_) => StatusCode::CONFLICT,
         RolloutError::Name(_) => StatusCode::BAD_REQUEST,
         _ => StatusCode::BAD_GATEWAY,

@@ -16,6 +16,9 @@ use crate::support::{Outcome, TestEnv};
 /// What a node logs of an assignment that it does not follow.
 const REFUSED: &str = "Not following the assignment";
 
+/// Why a change is refused, and the change.
+type Change<'a> = (&'a str, &'a dyn Fn(&mut Value));
+
 /// A fleet whose nodes require the signature of one key, which signs all that `ask` sends.
 struct Signed {
     fleet: Fleet,
@@ -166,7 +169,7 @@ async fn a_controller_hands_out_only_what_was_signed() {
     let signed = Signed::start(&["a", "b"]);
     signed.push("good");
     let evil = signed.push("evil");
-    let changes: [(&str, &dyn Fn(&mut Value)); 9] = [
+    let changes: [Change<'_>; 9] = [
         ("bundle, data", &|it| it["bundle"] = evil.clone()),
         ("bundle, data", &|it| it["data"] = json!({"a": 1})),
         ("bundle, data", &|it| it["noop"] = json!(true)),
@@ -238,7 +241,7 @@ async fn a_node_follows_only_what_was_signed() {
     signed.roll_out("one");
     let one = signed.read("CCM_DESIRED", "a").await;
     let content = "assignment is not what was signed";
-    let changes: [(&str, &dyn Fn(&mut Value)); 8] = [
+    let changes: [Change<'_>; 8] = [
         (content, &|it| it["manifests"] = json!([evil.clone()])),
         (content, &|it| it["data"] = json!({"a": 1})),
         (content, &|it| it["noop"] = json!(true)),
@@ -359,7 +362,7 @@ async fn a_signed_rollback_restores_what_was_there_and_nothing_else() {
             .ok_or(signed.fleet.log("a"))
     });
     let restored = signed.read("CCM_DESIRED", "a").await;
-    let changes: [(&str, &dyn Fn(&mut Value)); 4] = [
+    let changes: [Change<'_>; 4] = [
         ("not what this node had before", &|it| {
             it["manifests"] = json!([evil.clone()]);
         }),
