@@ -162,7 +162,7 @@ def messages():
             "left_out": [{"node": "d", "reason": "offline"}]}
     before = [{"assignment": assignment, "nodes": {"a": 1, "b": 2}},
               {"assignment": None, "nodes": {"c": 0}}]
-    for state in [{"name": "planned"}, {"name": "running"}, {"name": "baking", "until": time},
+    for state in [{"name": "running"}, {"name": "baking", "until": time},
                   {"name": "paused", "reason": "r"}, {"name": "halted", "reason": "r"},
                   {"name": "rolling_back"}, {"name": "done"}]:
         nodes = {"a": {"assigned": {"generation": 3, "at": time}}, "b": {"failed": {"reason": "x"}},

@@ -4,8 +4,10 @@
 #![no_main]
 
 use ccm::fleet::judge::{decide, note};
+use ccm::fleet::steer::SteerError;
 use ccm::fleet::wire::{decode, encode};
-use ccm::fleet::{outcome, steer};
+use ccm::fleet::{decision, outcome, steer};
+use ccm::model::rollout::Rollout;
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 
@@ -16,17 +18,18 @@ fuzz_target!(|bytes: &[u8]| {
     let stored = encode(&rollout).expect("a rollout can be stored");
     assert_eq!(decode(&stored).expect("it can be read again"), rollout);
     let now = DateTime::from_timestamp(1_800_000_000, 0).expect("a time");
+    let _ = decision::signer(&rollout);
     let mut next = rollout.clone();
     let decision = decide(&next, now);
     note(&mut next, &decision);
     let _ = (next.tally(), outcome::exit_code(&next));
-    for steered in [
-        steer::start as fn(&mut _) -> _,
+    let steps: [fn(&mut Rollout) -> Result<(), SteerError>; 4] = [
         |it| steer::pause(it, "reason", "ann"),
         |it| steer::abort(it, "ann"),
         |it| steer::retry(it).map(drop),
-        steer::rollback,
-    ] {
+        |it| steer::rollback(it, None, DateTime::UNIX_EPOCH),
+    ];
+    for steered in steps {
         let mut next = rollout.clone();
         let _ = steered(&mut next);
         let stored = encode(&next).expect("a rollout can be stored");

@@ -11,9 +11,10 @@ use super::cache::{Cache, Copy};
 use super::feed::fetch_object;
 use super::node::Node;
 use super::schedule::perform;
-use super::trust::{Asker, Unfit};
+use super::trust::{Asker, Unfit, Unproven};
 use super::work::{Done, Order};
 use crate::engine::{Level, Mode};
+use crate::model::decision::AssignmentSignature;
 use crate::model::governor::Claim;
 use crate::model::json;
 use crate::model::node::{Assignment, BundleRef, Drift, REPORT, Report};
@@ -37,14 +38,23 @@ pub enum Check {
     IfNew,
 }
 
+/// Why an assignment is not followed.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("it can't be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+}
+
 /// Follows the assignment of a node.
 pub struct Assignments {
     node: Arc<Node>,
     connection: Connection,
     subjects: Subjects,
     cache: Cache,
-    /// The generation that was followed since the agent started.
-    followed: Option<u64>,
+    /// What was followed since the agent started: its generation, and who stood for it.
+    followed: Option<(u64, Option<AssignmentSignature>)>,
     /// What was last reported, and whether the bus has it.
     report: Option<(Report, bool)>,
 }
@@ -66,12 +76,21 @@ impl Assignments {
     /// Converges to the assignment and reports.
     pub async fn follow(&mut self, check: Check) {
         if let Some((wanted, asker)) = self.wanted().await
-            && (check == Check::Always || self.followed != Some(wanted.generation))
+            && (check == Check::Always || self.is_new(&wanted))
             && self.node.pause.current().is_none()
         {
             self.converge(wanted, &asker, Trigger::Assignment).await;
         }
         self.tell().await;
+    }
+
+    /// Reports whether an assignment was not followed yet. Its generation alone does not tell: not
+    /// everyone who can write one signs it.
+    fn is_new(&self, wanted: &Assignment) -> bool {
+        let followed = self.followed.as_ref();
+        followed.is_none_or(|(generation, signature)| {
+            *generation != wanted.generation || *signature != wanted.signature
+        })
     }
 
     /// Converges again if a bundle of the assignment looked up what has changed since.
@@ -131,7 +150,7 @@ impl Assignments {
                     Some((assignment, asker))
                 }
                 Err(reason) => {
-                    self.complain("Not following the assignment", &reason);
+                    self.complain("Not following the assignment", &reason.to_string());
                     self.last_seen()
                 }
             },
@@ -155,13 +174,22 @@ impl Assignments {
     }
 
     /// Reads an assignment, if whoever stands for it may assign.
-    fn read(&self, text: &[u8]) -> Result<(Assignment, Asker), String> {
-        let assignment = serde_json::from_slice(text).map_err(|err| err.to_string())?;
-        let asker = self.accept(&assignment).map_err(|err| err.to_string())?;
+    fn read(&self, text: &[u8]) -> Result<(Assignment, Asker), Refused> {
+        let assignment = serde_json::from_slice(text)?;
+        let asker = self.accept(&assignment)?;
         Ok((assignment, asker))
     }
 
     fn accept(&self, assignment: &Assignment) -> Result<Asker, Unfit> {
+        let collective = self.subjects.collective();
+        let mut decisions = assignment.signature.iter().flat_map(|it| it.decisions());
+        if let Some(foreign) = decisions.find(|it| it.collective != *collective) {
+            let unproven = Unproven::Collective {
+                rollout: foreign.rollout.clone(),
+                collective: foreign.collective.clone(),
+            };
+            return Err(unproven.into());
+        }
         self.node.gatekeeper.accept(assignment, &self.node.identity)
     }
 
@@ -179,7 +207,7 @@ impl Assignments {
         let slot = assignment
             .governor
             .as_ref()
-            .filter(|_| !self.came_through(assignment.generation));
+            .filter(|_| !self.came_through(&assignment));
         for bundle in &assignment.manifests {
             let mode = Mode {
                 noop: assignment.noop,
@@ -202,7 +230,7 @@ impl Assignments {
                 }
             }
         }
-        self.followed = Some(assignment.generation);
+        self.followed = Some((assignment.generation, assignment.signature));
         self.node.set_generation(assignment.generation);
         self.remember_since(&mut drift);
         drift.truncate(MAX_DRIFT);
@@ -250,15 +278,20 @@ impl Assignments {
             .map_err(|refusal| refusal.to_string())
     }
 
-    /// Reports whether this generation was applied to its end, in this life of the agent or before.
-    fn came_through(&self, generation: u64) -> bool {
+    /// Reports whether this assignment was applied to its end, in this life of the agent or before.
+    fn came_through(&self, assignment: &Assignment) -> bool {
         let ended = |report: &Report| {
             let run = report.run.as_ref();
             report.error.is_empty() && run.is_some_and(|run| run.error.is_empty())
         };
-        self.report
-            .as_ref()
-            .is_some_and(|(report, _)| report.generation == generation && ended(report))
+        self.report.as_ref().is_some_and(|(report, _)| {
+            let Assignment {
+                generation,
+                manifests,
+                ..
+            } = assignment;
+            report.generation == *generation && report.manifests == *manifests && ended(report)
+        })
     }
 
     /// Returns the copy of a bundle, fetched if need be.

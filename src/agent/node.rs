@@ -22,7 +22,7 @@ use crate::engine::{EventIds, Level, Line};
 use crate::model::Value;
 use crate::model::governor::Claim;
 use crate::model::id::EventId;
-use crate::model::node::{NODE_STATUS, NodeName, NodeStatus, Token};
+use crate::model::node::{NODE_STATUS, NodeName, NodeStatus, Token, TrustStatus};
 use crate::model::run::RunSummary;
 use crate::nats::Bus;
 use crate::run::executor::Executor;
@@ -131,6 +131,9 @@ impl Node {
             pause: self.pause.current(),
             spool: self.outbox.status(),
             generation: self.generation(),
+            trust: Some(TrustStatus {
+                required: self.gatekeeper.is_required(),
+            }),
             facts: self.facts.for_selection(),
         }
     }

@@ -113,9 +113,14 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering
         let text = format!("request is larger than {MAX_REQUEST_BYTES} bytes");
         return turn_down(code::TOO_LARGE, &text.clone(), text);
     }
+    if verb == Verb::Nudge {
+        // Whoever sends it: the node only reads its own assignment, which is checked for itself.
+        answering.look_at_assignment();
+    }
     let keeper = &node.gatekeeper;
     let asker = match keeper.admit(&incoming.subject, &incoming.headers, &incoming.body) {
         Ok(asker) => asker,
+        Err(_) if verb == Verb::Nudge => return Answer::Silence,
         Err(denied) => {
             let reason = denied.to_string();
             let text = format!("denied: {reason}");

@@ -102,6 +102,11 @@ impl Answering {
         }
     }
 
+    /// Has the node look whether its assignment is new.
+    pub fn look_at_assignment(&self) {
+        self.nudge.notify_one();
+    }
+
     /// Returns the answer to a question.
     pub async fn answer(&self, question: Question) -> Answer {
         let verb = question.verb;
@@ -156,10 +161,8 @@ impl Answering {
                 Err(err) => refuse(verb, code::INTERNAL, err.to_string()),
             },
             Verb::Cancel => self.cancel(&text, envelope),
-            Verb::Nudge => {
-                self.nudge.notify_one();
-                self.status()
-            }
+            // What it is for has been done.
+            Verb::Nudge => self.status(),
         }
     }
 

@@ -105,6 +105,15 @@ fn refused(body: &Value, header: &str) -> String {
     said.unwrap_or(header).to_owned()
 }
 
+/// Why an answer can't be read.
+#[derive(Debug, thiserror::Error)]
+enum Unreadable {
+    #[error("it holds no state")]
+    NoState,
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
 fn read(verb: Verb, reply: &Reply, body: &Value) -> (Outcome, String) {
     let understood = match verb {
         Verb::Ensure => ensured(body),
@@ -123,12 +132,12 @@ fn read(verb: Verb, reply: &Reply, body: &Value) -> (Outcome, String) {
     })
 }
 
-fn ensured(body: &Value) -> Result<(Outcome, String), String> {
+fn ensured(body: &Value) -> Result<(Outcome, String), Unreadable> {
     if let Some(error) = body.get("error").and_then(Value::as_str) {
         return Ok((Outcome::Failed, error.to_owned()));
     }
-    let event = body.get("state").ok_or("it holds no state")?;
-    let event = TransactionEvent::deserialize(event).map_err(|err| err.to_string())?;
+    let event = body.get("state").ok_or(Unreadable::NoState)?;
+    let event = TransactionEvent::deserialize(event)?;
     Ok((outcome_of(&event), line_of(&event)))
 }
 
@@ -168,8 +177,8 @@ pub fn line_of(event: &TransactionEvent) -> String {
     }
 }
 
-fn applied(body: &Value) -> Result<(Outcome, String), String> {
-    let response = ApplyResponse::deserialize(body).map_err(|err| err.to_string())?;
+fn applied(body: &Value) -> Result<(Outcome, String), Unreadable> {
+    let response = ApplyResponse::deserialize(body)?;
     let Some(run) = response.run else {
         // The run's id differs from node to node; it is in the whole answer.
         return Ok(match response.error {
@@ -188,10 +197,7 @@ fn applied(body: &Value) -> Result<(Outcome, String), String> {
 /// Returns the one line about a run and its noteworthy events.
 fn run_line(run: &RunSummary, events: &[TransactionEvent]) -> String {
     let summary = &run.summary;
-    let changed = match run.noop {
-        true => "would change",
-        false => "changed",
-    };
+    let changed = if run.noop { "would change" } else { "changed" };
     let counts: Vec<String> = [
         (summary.failed_resources, "failed"),
         (summary.changed_resources, changed),
@@ -222,11 +228,11 @@ fn run_line(run: &RunSummary, events: &[TransactionEvent]) -> String {
     line
 }
 
-fn state(body: &Value) -> Result<(Outcome, String), String> {
+fn state(body: &Value) -> Result<(Outcome, String), Unreadable> {
     if let Some(error) = body.get("error").and_then(Value::as_str) {
         return Ok((Outcome::Failed, error.to_owned()));
     }
-    let state = body.get("state").ok_or("it holds no state")?;
+    let state = body.get("state").ok_or(Unreadable::NoState)?;
     let text = |key| state.get(key).and_then(Value::as_str).unwrap_or_default();
     let label = format!("{}#{}", text("type"), text("name"));
     // Where a version or the like is known it says more than the word for the state.
@@ -246,8 +252,8 @@ fn state(body: &Value) -> Result<(Outcome, String), String> {
     ))
 }
 
-fn status(body: &Value) -> Result<NodeStatus, String> {
-    NodeStatus::deserialize(body).map_err(|err| err.to_string())
+fn status(body: &Value) -> Result<NodeStatus, Unreadable> {
+    Ok(NodeStatus::deserialize(body)?)
 }
 
 /// Returns what a node that is there is doing.
@@ -285,10 +291,7 @@ fn one_line(text: &str) -> String {
     // Several problems are several lines; what is indented belongs to the line above.
     let mut text = text.trim().replace("\n ", "  ").replace('\n', "; ");
     text.retain(|c| c != '\r');
-    let words = text.chars().map(|c| match c.is_control() {
-        true => ' ',
-        false => c,
-    });
+    let words = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     for c in words {
         if line.len() + c.len_utf8() > MAX_LINE {
             line.push('…');

@@ -3,7 +3,9 @@
 //! An assignment is only ever written over the one that was read, and always with a higher
 //! generation. Whether a node has one of a rollout can be read from the bucket, so a controller
 //! that died in between left no doubt behind. Which nodes are meant, and when, is not known here.
+//! Nothing is signed here either: who stands for an assignment is in [`super::decision`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -22,8 +24,8 @@ const TRIES: usize = 20;
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// What a node is assigned, as it was read.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Found {
+#[derive(Clone, Debug)]
+pub(super) enum Found {
     Nothing,
     Assigned {
         assignment: Assignment,
@@ -31,14 +33,14 @@ pub enum Found {
     },
     /// Not to be read, so it could not be put back either.
     Broken {
-        reason: String,
+        cause: Arc<serde_json::Error>,
         revision: u64,
     },
 }
 
 impl Found {
     /// Returns the generation of the assignment.
-    pub fn generation(&self) -> u64 {
+    pub(super) fn generation(&self) -> u64 {
         match self {
             Self::Assigned { assignment, .. } => assignment.generation,
             Self::Nothing | Self::Broken { .. } => 0,
@@ -46,7 +48,7 @@ impl Found {
     }
 
     /// Returns the assignment.
-    pub fn assignment(&self) -> Option<&Assignment> {
+    pub(super) fn assignment(&self) -> Option<&Assignment> {
         match self {
             Self::Assigned { assignment, .. } => Some(assignment),
             Self::Nothing | Self::Broken { .. } => None,
@@ -61,16 +63,20 @@ impl Found {
     }
 }
 
-/// Whether a node is there.
+/// Whether a node is there, and what it says that matters to a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Presence {
+pub(super) enum Presence {
     Away,
-    Here { pause: Option<Pause> },
+    Here {
+        pause: Option<Pause>,
+        /// It follows only what is signed.
+        requires_signature: bool,
+    },
 }
 
 /// What came of giving a node an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Given {
+pub(super) enum Given {
     /// It stands, written now or before.
     Stands,
     /// Somebody else was quicker; theirs stands.
@@ -79,7 +85,7 @@ pub enum Given {
 
 /// The assignments of a collective.
 #[derive(Clone, Debug)]
-pub struct Assigning {
+pub(super) struct Assigning {
     connection: Connection,
     subjects: Subjects,
     desired: Bucket,
@@ -87,7 +93,10 @@ pub struct Assigning {
 }
 
 impl Assigning {
-    pub async fn open(connection: &Connection, subjects: &Subjects) -> Result<Self, NatsError> {
+    pub(super) async fn open(
+        connection: &Connection,
+        subjects: &Subjects,
+    ) -> Result<Self, NatsError> {
         Ok(Self {
             connection: connection.clone(),
             subjects: subjects.clone(),
@@ -97,7 +106,7 @@ impl Assigning {
     }
 
     /// Returns what a node is assigned now.
-    pub async fn find(&self, node: &NodeName) -> Result<Found, NatsError> {
+    pub(super) async fn find(&self, node: &NodeName) -> Result<Found, NatsError> {
         let entry = self.desired.get(&self.key(node)).await?;
         let Some(entry) = entry else {
             return Ok(Found::Nothing);
@@ -109,28 +118,27 @@ impl Assigning {
                 revision,
             },
             Err(err) => Found::Broken {
-                reason: err.to_string(),
+                cause: Arc::new(err),
                 revision,
             },
         })
     }
 
     /// Returns whether a node is there.
-    pub async fn presence(&self, node: &NodeName) -> Result<Presence, NatsError> {
-        let entry = self.nodes.get(&self.key(node)).await?;
-        Ok(match entry {
-            None => Presence::Away,
-            Some(entry) => Presence::Here {
-                // A node whose words we don't understand is there all the same.
-                pause: serde_json::from_slice::<NodeStatus>(&entry.value)
-                    .ok()
-                    .and_then(|status| status.pause),
-            },
+    pub(super) async fn presence(&self, node: &NodeName) -> Result<Presence, NatsError> {
+        let Some(entry) = self.nodes.get(&self.key(node)).await? else {
+            return Ok(Presence::Away);
+        };
+        // A node whose words we don't understand is there all the same.
+        let status = serde_json::from_slice::<NodeStatus>(&entry.value).ok();
+        Ok(Presence::Here {
+            requires_signature: status.as_ref().is_some_and(requires_signature),
+            pause: status.and_then(|status| status.pause),
         })
     }
 
     /// Writes an assignment over what was found.
-    pub async fn give(
+    pub(super) async fn give(
         &self,
         node: &NodeName,
         assignment: &Assignment,
@@ -142,15 +150,7 @@ impl Assigning {
             name: format!("{DESIRED}#{key}"),
             reason,
         };
-        let mut signed = Assignment {
-            signature: None,
-            ..assignment.clone()
-        };
-        if let Some(signer) = self.connection.signer() {
-            let signing = signer.sign_assignment(&mut signed, node);
-            signing.map_err(|err| failed(err.to_string()))?;
-        }
-        let text = json::compact(&signed).map_err(|err| failed(err.to_string()))?;
+        let text = json::compact(assignment).map_err(|err| failed(err.to_string()))?;
         let written = match over.revision() {
             Some(revision) => self.desired.update(&key, text.into(), revision).await,
             None => self.desired.create(&key, text.into()).await,
@@ -162,9 +162,10 @@ impl Assigning {
                 let is_this = |it: &Assignment| {
                     it.rollout == assignment.rollout && it.generation == assignment.generation
                 };
-                Ok(match now.assignment().is_some_and(is_this) {
-                    true => Given::Stands,
-                    false => Given::Foreign,
+                Ok(if now.assignment().is_some_and(is_this) {
+                    Given::Stands
+                } else {
+                    Given::Foreign
                 })
             }
             Err(err) => Err(err),
@@ -172,7 +173,7 @@ impl Assigning {
     }
 
     /// Tells a node that its assignment may be new. One that does not hear it looks by itself.
-    pub async fn nudge(&self, node: &NodeName) -> Result<(), NatsError> {
+    pub(super) async fn nudge(&self, node: &NodeName) -> Result<(), NatsError> {
         let subject = self.subjects.node(&node.token(), Verb::Nudge);
         let nothing = Bytes::new();
         self.connection
@@ -203,8 +204,13 @@ impl Assigning {
     }
 }
 
-/// Returns the assignment of a rollout.
-pub fn assignment(rollout: &Rollout, generation: u64, now: DateTime<Utc>) -> Assignment {
+/// Reports whether a node follows only what is signed.
+pub(super) fn requires_signature(status: &NodeStatus) -> bool {
+    status.trust.is_some_and(|trust| trust.required)
+}
+
+/// Returns the assignment of a rollout, without who stands for it.
+pub(super) fn assignment(rollout: &Rollout, generation: u64, now: DateTime<Utc>) -> Assignment {
     Assignment {
         protocol: ASSIGNMENT.into(),
         generation,
@@ -220,7 +226,11 @@ pub fn assignment(rollout: &Rollout, generation: u64, now: DateTime<Utc>) -> Ass
 
 /// Returns the assignment that puts back what a node had before. A node that had none is assigned
 /// nothing: its generation only ever grows, so it can't mistake a later assignment for an old one.
-pub fn restored(previous: Option<&Assignment>, generation: u64, now: DateTime<Utc>) -> Assignment {
+pub(super) fn restored(
+    previous: Option<&Assignment>,
+    generation: u64,
+    now: DateTime<Utc>,
+) -> Assignment {
     let nothing = Assignment {
         protocol: ASSIGNMENT.into(),
         generation,
@@ -237,13 +247,14 @@ pub fn restored(previous: Option<&Assignment>, generation: u64, now: DateTime<Ut
         Some(previous) => Assignment {
             generation,
             assigned: now,
+            signature: None,
             ..previous.clone()
         },
     }
 }
 
 /// Reports whether two assignments want the same of a node.
-pub fn is_same(a: Option<&Assignment>, b: Option<&Assignment>) -> bool {
+pub(super) fn is_same(a: Option<&Assignment>, b: Option<&Assignment>) -> bool {
     let wanted = |it: Option<&Assignment>| {
         it.filter(|it| !it.manifests.is_empty())
             .map(|it| (it.manifests.clone(), it.data.clone(), it.noop))

@@ -50,13 +50,21 @@ pub enum BundleError {
     #[error("{} does not exist", .0.display())]
     NotFound(PathBuf),
     #[error("can't bundle {}: {reason}", path.display())]
-    Refused { path: PathBuf, reason: Refusal },
+    Refused {
+        path: PathBuf,
+        #[source]
+        reason: Refusal,
+    },
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     #[error(transparent)]
     File(#[from] FileError),
     #[error("could not pack {}: {cause}", path.display())]
-    Archive { path: PathBuf, cause: io::Error },
+    Archive {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
     #[error(transparent)]
     Digest(#[from] BadName),
 }
@@ -162,9 +170,10 @@ fn check(text: &str, content: &Content, env: &Env) -> Result<Manifest, BundleErr
     };
     let manifest = manifest::load(input, &mut env, &Cache::default())?;
     let problems: Vec<Problem> = manifest::deep_check(&manifest);
-    match problems.is_empty() {
-        true => Ok(manifest),
-        false => Err(ManifestError { problems }.into()),
+    if problems.is_empty() {
+        Ok(manifest)
+    } else {
+        Err(ManifestError { problems }.into())
     }
 }
 

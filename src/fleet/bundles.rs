@@ -16,7 +16,7 @@ use chrono::{DateTime, Utc};
 use flate2::read::GzDecoder;
 
 use super::bundle::Packed;
-use super::rollouts::{RolloutError, Rollouts};
+use super::rollouts::{RolloutError, list_everywhere};
 use crate::model::json;
 use crate::model::node::{Assignment, BadName, BundleRef, Token};
 use crate::model::rollout::Rollout;
@@ -45,15 +45,20 @@ pub enum BundlesError {
     Wanted(String),
     #[error("bundle {0} does not exist")]
     NotFound(Wanted),
-    #[error("bundle {0} could be several: give more of the digest")]
+    #[error("bundle {0} could be several")]
     Ambiguous(Wanted),
     #[error("bundle {0} has another content than its digest says")]
     Damaged(String),
     #[error("bundle {bundle} can't be read: {cause}")]
-    Unreadable { bundle: String, cause: io::Error },
+    Unreadable {
+        bundle: String,
+        #[source]
+        cause: io::Error,
+    },
     #[error("{source_name} can't be signed: {cause}")]
     Unsigned {
         source_name: String,
+        #[source]
         cause: KeyError,
     },
     #[error(transparent)]
@@ -248,8 +253,7 @@ impl Bundles {
                 users.nodes.insert(entry.key);
             }
         }
-        let (rollouts, _) = Rollouts::open(&self.connection).await?.list().await?;
-        for stored in rollouts {
+        for stored in list_everywhere(&self.connection).await? {
             if is_needed(&stored.rollout, bundle) {
                 users.rollouts.insert(stored.rollout.id);
             }
@@ -322,9 +326,10 @@ fn pick(versions: Vec<Version>, wanted: &Wanted) -> Result<Version, BundlesError
     });
     let first = matching.next();
     let first = first.ok_or_else(|| BundlesError::NotFound(wanted.clone()))?;
-    match wanted.digest.is_some() && matching.next().is_some() {
-        true => Err(BundlesError::Ambiguous(wanted.clone())),
-        false => Ok(first),
+    if wanted.digest.is_some() && matching.next().is_some() {
+        Err(BundlesError::Ambiguous(wanted.clone()))
+    } else {
+        Ok(first)
     }
 }
 

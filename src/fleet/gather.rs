@@ -163,7 +163,7 @@ impl Gatherer {
     }
 
     /// Asks one node, and returns what came back.
-    pub async fn ask_one(&self, ask: &Ask, node: &NodeName) -> Heard {
+    pub(super) async fn ask_one(&self, ask: &Ask, node: &NodeName) -> Heard {
         let since = Instant::now();
         let subject = self.subjects.node(&node.token(), ask.verb);
         let reply = match self.headers(ask) {
@@ -231,9 +231,10 @@ impl Gatherer {
         let silent = |node: NodeName, is_gone: bool| {
             let subject = self.subjects.node(&node.token(), ask.verb).to_string();
             let limit = ask.limit;
-            let reply = match is_gone {
-                true => Err(NatsError::NoResponders(subject)),
-                false => Err(NatsError::NoAnswer { subject, limit }),
+            let reply = if is_gone {
+                Err(NatsError::NoResponders(subject))
+            } else {
+                Err(NatsError::NoAnswer { subject, limit })
             };
             let took = since.elapsed();
             Heard { node, reply, took }

@@ -6,6 +6,7 @@
 //! Nothing is asked here; that is `gather`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
@@ -26,15 +27,26 @@ pub struct LastSaid {
 }
 
 /// A record that is left out, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Unreadable {
     pub bucket: &'static str,
     pub key: String,
-    pub reason: String,
+    pub reason: BadRecord,
+}
+
+/// Why a record is left out.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BadRecord {
+    #[error("the key names no node")]
+    Key,
+    #[error("it speaks for {0}")]
+    Speaker(NodeName),
+    #[error("{0}")]
+    Json(#[source] Arc<serde_json::Error>),
 }
 
 /// The nodes of a collective.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Inventory {
     /// Those that are there, in the order of their names.
     present: Vec<NodeStatus>,
@@ -102,7 +114,7 @@ impl Inventory {
         &mut self,
         bucket: &'static str,
         entry: &Entry,
-        read: Result<T, String>,
+        read: Result<T, BadRecord>,
     ) -> Option<T> {
         read.map_err(|reason| {
             self.unreadable.push(Unreadable {
@@ -159,22 +171,21 @@ impl Inventory {
 }
 
 /// Returns the node whose key an entry has. Names hold no `_`, so a token leads back to its name.
-fn name_of(subjects: &Subjects, entry: &Entry) -> Result<NodeName, String> {
-    let token: Token = subjects
-        .read_key(&entry.key)
-        .ok_or("the key names no node")?;
+fn name_of(subjects: &Subjects, entry: &Entry) -> Result<NodeName, BadRecord> {
+    let token: Token = subjects.read_key(&entry.key).ok_or(BadRecord::Key)?;
     let name = token.as_str().replace('_', ".");
-    name.parse().map_err(|_| "the key names no node".to_owned())
+    name.parse().map_err(|_| BadRecord::Key)
 }
 
-fn parse<T: serde::de::DeserializeOwned>(entry: &Entry) -> Result<T, String> {
-    serde_json::from_slice(&entry.value).map_err(|err| err.to_string())
+fn parse<T: serde::de::DeserializeOwned>(entry: &Entry) -> Result<T, BadRecord> {
+    serde_json::from_slice(&entry.value).map_err(|err| BadRecord::Json(Arc::new(err)))
 }
 
-fn speaks_for(said: &NodeName, name: &NodeName) -> Result<(), String> {
-    match said == name {
-        true => Ok(()),
-        false => Err(format!("it speaks for {said}")),
+fn speaks_for(said: &NodeName, name: &NodeName) -> Result<(), BadRecord> {
+    if said == name {
+        Ok(())
+    } else {
+        Err(BadRecord::Speaker(said.clone()))
     }
 }
 
@@ -220,7 +231,7 @@ mod tests {
             &[entry("lab.db1", serde_json::json!({"role": "db"}))],
             &[report("lab.web2_example_net", "web2.example.net")],
         );
-        assert_eq!(inventory.unreadable(), []);
+        assert!(inventory.unreadable().is_empty());
         let resolved = inventory.resolve(&Selection::default()).unwrap();
         assert_eq!(resolved.chosen, [name("web1.example.net")]);
         assert_eq!(resolved.offline, [name("db1"), name("web2.example.net")]);
@@ -239,10 +250,10 @@ mod tests {
         let reports = [report("lab.evil", "db1")];
         let inventory = Inventory::of(&subjects(), &nodes, &[], &reports);
         assert_eq!(inventory.present().len(), 1);
-        let reasons: Vec<&str> = inventory
+        let reasons: Vec<String> = inventory
             .unreadable()
             .iter()
-            .map(|one| one.reason.as_str())
+            .map(|one| one.reason.to_string())
             .collect();
         assert_eq!(reasons, ["it speaks for web1", "it speaks for db1"]);
     }

@@ -52,8 +52,7 @@ pub fn decide(rollout: &Rollout, now: DateTime<Utc>) -> Decision {
         State::Running => in_wave(rollout, now, None),
         State::Baking { until } => in_wave(rollout, now, Some(until)),
         State::RollingBack => way_back(rollout),
-        State::Planned
-        | State::Paused { .. }
+        State::Paused { .. }
         | State::Halted { .. }
         | State::Aborted { .. }
         | State::Done
@@ -104,9 +103,10 @@ fn way_back(rollout: &Rollout) -> Decision {
     };
     let left = touched.filter(|node| !is_over(node));
     let left: Vec<NodeName> = left.cloned().collect();
-    match left.is_empty() {
-        true => Decision::Done,
-        false => Decision::Restore(left),
+    if left.is_empty() {
+        Decision::Done
+    } else {
+        Decision::Restore(left)
     }
 }
 

@@ -3,6 +3,7 @@
 //! - [`selection`]: names, groups, facts and expressions into nodes, the absent ones named
 //! - [`plan`]: nodes into waves; a value that can be shown before anything happens
 //! - [`judge`]: the next step of a rollout, from what is stored and the time alone
+//! - [`decision`]: what was signed of a rollout, made and checked
 //! - [`steer`]: what people may do to a rollout: pause, resume, abort, retry, roll back
 //! - [`wire`]: a rollout as bytes that fit into one message
 //! - [`bundle`]: a manifest and its files into bytes with one digest
@@ -16,16 +17,18 @@
 //! - [`gather`]: many nodes asked, each heard once
 //! - [`sweep`]: a question taken through the chosen nodes, batch by batch
 //! - [`bundles`] and [`rollouts`]: where they are kept
-//! - [`assigning`]: what nodes are told to be
+//! - `assigning`: what nodes are told to be
+//! - [`start`]: a request into a proposal, a proposal into a rollout
 //! - [`executor`]: follows the judge, step by step
 //! - [`probe`]: asks nodes what a bundle would change
 //! - [`drift`]: what nodes are, beside what they should be
 //! - [`web`]: all of it as a page, live
 
 pub mod answer;
-pub mod assigning;
+mod assigning;
 pub mod bundle;
 pub mod bundles;
+pub mod decision;
 pub mod drift;
 pub mod executor;
 #[cfg(test)]
@@ -39,6 +42,7 @@ pub mod plan;
 pub mod probe;
 pub mod rollouts;
 pub mod selection;
+pub mod start;
 pub mod steer;
 pub mod sweep;
 pub mod web;

@@ -36,11 +36,12 @@ pub fn note(rollout: &mut Rollout, node: &NodeName, heard: &Heard) -> bool {
             if heard.generation < *generation {
                 return false;
             }
-            match heard.generation == *generation {
-                true => heard.progress.clone(),
-                false => Progress::Skipped {
+            if heard.generation == *generation {
+                heard.progress.clone()
+            } else {
+                Progress::Skipped {
                     reason: "it was assigned something else meanwhile".into(),
-                },
+                }
             }
         }
         now @ (Progress::Ok | Progress::Changed | Progress::Unhealthy { .. }) => {

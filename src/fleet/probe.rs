@@ -34,6 +34,10 @@ pub struct Question {
 pub enum Silence {
     #[error("no answer")]
     NoAnswer,
+    #[error("it answered what can't be read: {0}")]
+    Unreadable(String),
+    #[error("it did not say how the run ended")]
+    NoRun,
     #[error("{0}")]
     Refused(String),
 }
@@ -101,18 +105,15 @@ async fn ask_one(
 }
 
 fn read(body: &[u8]) -> Result<Outlook, Silence> {
-    let refused = |reason: String| Err(Silence::Refused(reason));
-    let response: ApplyResponse = match serde_json::from_slice(body) {
-        Ok(response) => response,
-        Err(err) => return refused(format!("it answered what can't be read: {err}")),
-    };
+    let response: ApplyResponse =
+        serde_json::from_slice(body).map_err(|err| Silence::Unreadable(err.to_string()))?;
     match (response.error, response.run) {
-        (Some(error), _) => refused(error),
+        (Some(error), _) => Err(Silence::Refused(error)),
         (None, Some(run)) => Ok(Outlook {
             run,
             events: response.events,
         }),
-        (None, None) => refused("it did not say how the run ended".into()),
+        (None, None) => Err(Silence::NoRun),
     }
 }
 

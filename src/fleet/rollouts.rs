@@ -1,4 +1,5 @@
-//! Rollouts where they are kept: one key each, changed only by comparing.
+//! Rollouts where they are kept: one key each, below that of their collective, changed only by
+//! comparing.
 //!
 //! Whoever changes a rollout says which revision was read, so two can never both succeed. What a
 //! rollout should become is decided elsewhere: by [`super::judge`] step by step, by
@@ -13,7 +14,7 @@ use super::outcome::{self, Heard};
 use super::steer::SteerError;
 use super::wire::{self, WireError};
 use crate::model::node::{BadName, NodeName, Report, Token};
-use crate::model::rollout::{Rollout, State};
+use crate::model::rollout::Rollout;
 use crate::nats::kv::{Bucket, Change, Entry, Watch};
 use crate::nats::streams::{REPORTED, ROLLOUTS};
 use crate::nats::{Connection, NatsError, Subjects};
@@ -30,8 +31,18 @@ pub enum RolloutError {
     #[error("rollout {0} does not exist")]
     NotFound(Token),
     #[error("rollout {id}: {cause}")]
-    Wire { id: String, cause: WireError },
-    #[error("rollout {id} takes {size} bytes and the servers allow {limit}: choose fewer nodes")]
+    Wire {
+        id: String,
+        #[source]
+        cause: WireError,
+    },
+    #[error("key {key} holds rollout {id} of collective {collective}")]
+    Misplaced {
+        key: String,
+        id: Token,
+        collective: Token,
+    },
+    #[error("rollout {id} takes {size} bytes and the servers allow {limit}")]
     TooLarge {
         id: Token,
         size: usize,
@@ -39,8 +50,6 @@ pub enum RolloutError {
     },
     #[error("rollout {0} is changed by others all the time")]
     Busy(Token),
-    #[error("rollout {id} belongs to collective {collective}")]
-    Collective { id: Token, collective: Token },
     #[error("rollout {id} is {state} and has {nodes} of these nodes, {first} among them")]
     InTheWay {
         id: Token,
@@ -50,7 +59,7 @@ pub enum RolloutError {
     },
     #[error(transparent)]
     Steer(#[from] SteerError),
-    #[error(transparent)]
+    #[error("its time gives a rollout no name")]
     Name(#[from] BadName),
     #[error(transparent)]
     Nats(#[from] NatsError),
@@ -70,29 +79,35 @@ pub struct Stored {
     pub revision: u64,
 }
 
-/// The rollouts of a fleet.
+/// The rollouts of a collective.
 #[derive(Clone, Debug)]
 pub struct Rollouts {
     bucket: Bucket,
+    subjects: Subjects,
     limit: usize,
 }
 
 impl Rollouts {
-    pub async fn open(connection: &Connection) -> Result<Self, RolloutError> {
+    pub async fn open(connection: &Connection, subjects: &Subjects) -> Result<Self, RolloutError> {
         Ok(Self {
             bucket: connection.bucket(ROLLOUTS).await?,
+            subjects: subjects.clone(),
             limit: connection.max_payload(),
         })
     }
 
     /// Returns a rollout as it is now.
     pub async fn get(&self, id: &Token) -> Result<Stored, RolloutError> {
-        let found = self.bucket.get(id.as_str()).await?;
+        let found = self.bucket.get(&self.subjects.key(id)).await?;
         read(found.ok_or_else(|| RolloutError::NotFound(id.clone()))?)
     }
 
     /// Returns a rollout once it is beyond a revision that somebody else has replaced.
-    pub async fn get_beyond(&self, id: &Token, revision: u64) -> Result<Stored, RolloutError> {
+    pub(super) async fn get_beyond(
+        &self,
+        id: &Token,
+        revision: u64,
+    ) -> Result<Stored, RolloutError> {
         for _ in 0..TRIES {
             let stored = self.get(id).await?;
             if stored.revision > revision {
@@ -106,16 +121,7 @@ impl Rollouts {
 
     /// Returns all rollouts, the oldest first, and what is wrong with those that can't be read.
     pub async fn list(&self) -> Result<(Vec<Stored>, Vec<RolloutError>), RolloutError> {
-        let mut rollouts = Vec::new();
-        let mut broken = Vec::new();
-        for entry in self.bucket.entries("*").await? {
-            match read(entry) {
-                Ok(stored) => rollouts.push(stored),
-                Err(err) => broken.push(err),
-            }
-        }
-        rollouts.sort_by_key(|stored| (stored.rollout.created, stored.rollout.id.clone()));
-        Ok((rollouts, broken))
+        list(&self.bucket, &self.subjects.keys()).await
     }
 
     /// Stores a rollout that is new, unless another one is on its way to the same nodes.
@@ -124,8 +130,8 @@ impl Rollouts {
             stay_clear(&rollout, &other.rollout)?;
         }
         let bytes = self.bytes(&rollout)?;
-        let key = rollout.id.as_str();
-        let revision = self.bucket.create(key, bytes.into()).await?;
+        let key = self.subjects.key(&rollout.id);
+        let revision = self.bucket.create(&key, bytes.into()).await?;
         Ok(Stored { rollout, revision })
     }
 
@@ -133,8 +139,8 @@ impl Rollouts {
     /// somebody else was quicker.
     pub async fn update(&self, rollout: &Rollout, revision: u64) -> Result<u64, RolloutError> {
         let bytes = self.bytes(rollout)?;
-        let key = rollout.id.as_str();
-        Ok(self.bucket.update(key, bytes.into(), revision).await?)
+        let key = self.subjects.key(&rollout.id);
+        Ok(self.bucket.update(&key, bytes.into(), revision).await?)
     }
 
     /// Changes a rollout, as often as it takes for nobody to be quicker.
@@ -159,9 +165,9 @@ impl Rollouts {
     }
 
     /// Follows a rollout.
-    pub fn follow(&self, id: &Token) -> Result<Following, RolloutError> {
+    pub(super) fn follow(&self, id: &Token) -> Result<Following, RolloutError> {
         Ok(Following {
-            watch: self.bucket.watch(id.as_str())?,
+            watch: self.bucket.watch(&self.subjects.key(id))?,
             id: id.clone(),
         })
     }
@@ -171,27 +177,27 @@ impl Rollouts {
             id: rollout.id.to_string(),
             cause,
         })?;
-        match bytes.len() > self.limit {
-            true => Err(RolloutError::TooLarge {
+        if bytes.len() > self.limit {
+            return Err(RolloutError::TooLarge {
                 id: rollout.id.clone(),
                 size: bytes.len(),
                 limit: self.limit,
-            }),
-            false => Ok(bytes),
+            });
         }
+        Ok(bytes)
     }
 }
 
 /// What becomes of a rollout, as others change it.
 #[derive(Debug)]
-pub struct Following {
+pub(super) struct Following {
     watch: Watch,
     id: Token,
 }
 
 impl Following {
     /// Returns the rollout when it has changed.
-    pub async fn next(&mut self) -> Result<Stored, RolloutError> {
+    pub(super) async fn next(&mut self) -> Result<Stored, RolloutError> {
         loop {
             match self.watch.next().await {
                 Some(Change::Put(entry)) => return read(entry),
@@ -207,8 +213,7 @@ impl Following {
 
 /// Refuses nodes that another rollout may still assign.
 fn stay_clear(rollout: &Rollout, other: &Rollout) -> Result<(), RolloutError> {
-    let is_over = other.state.is_at_rest() || other.state == State::Planned;
-    if is_over || other.collective != rollout.collective {
+    if other.state.is_at_rest() || other.collective != rollout.collective {
         return Ok(());
     }
     let planned = |rollout: &Rollout| -> BTreeSet<NodeName> {
@@ -251,21 +256,49 @@ pub async fn catch_up(
     Ok(())
 }
 
-fn read(entry: Entry) -> Result<Stored, RolloutError> {
-    match wire::decode(&entry.value) {
-        Ok(rollout) => Ok(Stored {
-            rollout,
-            revision: entry.revision,
-        }),
-        Err(cause) => Err(RolloutError::Wire {
-            id: entry.key,
-            cause,
-        }),
+/// Returns the rollouts of every collective that can be read.
+pub(super) async fn list_everywhere(connection: &Connection) -> Result<Vec<Stored>, RolloutError> {
+    let bucket = connection.bucket(ROLLOUTS).await?;
+    Ok(list(&bucket, "*.*").await?.0)
+}
+
+async fn list(
+    bucket: &Bucket,
+    keys: &str,
+) -> Result<(Vec<Stored>, Vec<RolloutError>), RolloutError> {
+    let mut rollouts = Vec::new();
+    let mut broken = Vec::new();
+    for entry in bucket.entries(keys).await? {
+        match read(entry) {
+            Ok(stored) => rollouts.push(stored),
+            Err(err) => broken.push(err),
+        }
     }
+    rollouts.sort_by_key(|stored| (stored.rollout.created, stored.rollout.id.clone()));
+    Ok((rollouts, broken))
+}
+
+/// Reads a rollout, which must be the one that its key names.
+fn read(entry: Entry) -> Result<Stored, RolloutError> {
+    let rollout = wire::decode(&entry.value).map_err(|cause| RolloutError::Wire {
+        id: entry.key.clone(),
+        cause,
+    })?;
+    if entry.key != format!("{}.{}", rollout.collective, rollout.id) {
+        return Err(RolloutError::Misplaced {
+            key: entry.key,
+            id: rollout.id,
+            collective: rollout.collective,
+        });
+    }
+    Ok(Stored {
+        rollout,
+        revision: entry.revision,
+    })
 }
 
 /// Returns the name of a new rollout: its time, so that names sort, and a little chance.
-pub fn new_id(now: DateTime<Utc>, chance: u128) -> Result<Token, RolloutError> {
+pub(super) fn new_id(now: DateTime<Utc>, chance: u128) -> Result<Token, RolloutError> {
     const LETTERS: [char; 16] = [
         'b', 'c', 'd', 'f', 'g', 'h', 'j', 'k', 'm', 'n', 'p', 'r', 's', 't', 'v', 'z',
     ];

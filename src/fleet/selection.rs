@@ -42,6 +42,21 @@ impl Selection {
         self.sample.is_some() || self.limit.is_some()
     }
 
+    /// Returns how nodes are chosen, for people: in the words of the command line.
+    pub fn described(&self) -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        words.extend(self.nodes.iter().map(|it| format!("--node {it}")));
+        words.extend(self.groups.iter().map(|it| format!("--group {it}")));
+        words.extend(self.facts.iter().map(|it| format!("--fact {it}")));
+        words.extend(self.select.iter().map(|it| format!("--select {it}")));
+        words.extend(self.sample.iter().map(|it| format!("--sample {it}")));
+        words.extend(self.limit.iter().map(|it| format!("--limit {it}")));
+        if words.is_empty() {
+            words.push("--all".into());
+        }
+        words
+    }
+
     /// Returns the conditions as the filter that a node decides for itself.
     pub fn filter(&self) -> Filter {
         let expression = |code: &String| vec![Compound { expr: code.clone() }];
@@ -61,7 +76,11 @@ pub enum SelectionError {
     #[error(transparent)]
     Filter(#[from] FilterError),
     #[error("line {line} of the node list: {cause}")]
-    Name { line: usize, cause: BadName },
+    Name {
+        line: usize,
+        #[source]
+        cause: BadName,
+    },
     #[error("line {line} of the node list names no node: {}", quote(.text))]
     NoName { line: usize, text: String },
 }
@@ -283,6 +302,17 @@ mod tests {
 
     fn found(selection: &Selection) -> Resolved {
         resolve(selection, &fleet(), &known()).unwrap()
+    }
+
+    #[test]
+    fn how_nodes_were_chosen_is_kept_for_people() {
+        assert_eq!(Selection::default().described(), ["--all"]);
+        let selection = Selection {
+            nodes: vec!["web1".into()],
+            limit: Some(3),
+            ..Selection::default()
+        };
+        assert_eq!(selection.described(), ["--node web1", "--limit 3"]);
     }
 
     #[test]

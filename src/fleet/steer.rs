@@ -3,8 +3,10 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::model::node::NodeName;
+use super::decision::order_rollback;
+use crate::model::node::{NodeName, Token};
 use crate::model::rollout::{Progress, Rollout, State};
+use crate::nats::trust::{KeyError, Signer};
 
 /// Why a rollout can't be steered that way.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,20 +14,21 @@ pub enum SteerError {
     #[error("can't {verb} rollout {id}: it is {state}")]
     State {
         verb: &'static str,
-        id: String,
+        id: Token,
         state: &'static str,
     },
     #[error("rollout {0} has no node that failed or could not be reached")]
-    NothingToRetry(String),
+    NothingToRetry(Token),
     #[error("rollout {0} touched no node")]
-    NothingTouched(String),
-}
-
-/// Begins a rollout that was only planned.
-pub fn start(rollout: &mut Rollout) -> Result<(), SteerError> {
-    allow(rollout, "start", |state| *state == State::Planned)?;
-    rollout.state = State::Running;
-    Ok(())
+    NothingTouched(Token),
+    #[error("rollout {0} is signed, so its rollback must be signed, too")]
+    Unsigned(Token),
+    #[error("the rollback of rollout {id} can't be signed")]
+    Signing {
+        id: Token,
+        #[source]
+        cause: KeyError,
+    },
 }
 
 /// Stops before the next node, until somebody resumes.
@@ -61,11 +64,7 @@ pub fn abort(rollout: &mut Rollout, by: &str) -> Result<(), SteerError> {
     allow(rollout, "abort", |state| {
         matches!(
             state,
-            State::Planned
-                | State::Running
-                | State::Baking { .. }
-                | State::Paused { .. }
-                | State::Halted { .. }
+            State::Running | State::Baking { .. } | State::Paused { .. } | State::Halted { .. }
         )
     })?;
     rollout.state = State::Aborted { by: by.into() };
@@ -90,7 +89,7 @@ pub fn retry(rollout: &mut Rollout) -> Result<Vec<NodeName>, SteerError> {
     let bad = rollout.nodes.iter().filter(|(_, it)| is_bad(it));
     let bad: Vec<NodeName> = bad.map(|(node, _)| node.clone()).collect();
     if bad.is_empty() {
-        return Err(SteerError::NothingToRetry(rollout.id.to_string()));
+        return Err(SteerError::NothingToRetry(rollout.id.clone()));
     }
     for node in &bad {
         rollout.nodes.remove(node);
@@ -107,16 +106,30 @@ pub fn retry(rollout: &mut Rollout) -> Result<Vec<NodeName>, SteerError> {
     Ok(bad)
 }
 
-/// Begins to give every touched node back what it was assigned before.
-pub fn rollback(rollout: &mut Rollout) -> Result<(), SteerError> {
+/// Begins to give every touched node back what it was assigned before. What somebody signed is
+/// taken back only by somebody who signs.
+pub fn rollback(
+    rollout: &mut Rollout,
+    signer: Option<&Signer>,
+    now: DateTime<Utc>,
+) -> Result<(), SteerError> {
     allow(rollout, "roll back", |state| {
-        !matches!(
-            state,
-            State::Planned | State::RollingBack | State::RolledBack
-        )
+        !matches!(state, State::RollingBack | State::RolledBack)
     })?;
     if rollout.previous.is_empty() {
-        return Err(SteerError::NothingTouched(rollout.id.to_string()));
+        return Err(SteerError::NothingTouched(rollout.id.clone()));
+    }
+    match signer {
+        Some(signer) => {
+            order_rollback(rollout, signer, now).map_err(|cause| SteerError::Signing {
+                id: rollout.id.clone(),
+                cause,
+            })?;
+        }
+        None if rollout.decision.is_some() => {
+            return Err(SteerError::Unsigned(rollout.id.clone()));
+        }
+        None => {}
     }
     rollout.state = State::RollingBack;
     Ok(())
@@ -127,14 +140,14 @@ fn allow(
     verb: &'static str,
     is_allowed: impl Fn(&State) -> bool,
 ) -> Result<(), SteerError> {
-    match is_allowed(&rollout.state) {
-        true => Ok(()),
-        false => Err(SteerError::State {
-            verb,
-            id: rollout.id.to_string(),
-            state: rollout.state.as_str(),
-        }),
+    if is_allowed(&rollout.state) {
+        return Ok(());
     }
+    Err(SteerError::State {
+        verb,
+        id: rollout.id.clone(),
+        state: rollout.state.as_str(),
+    })
 }
 
 #[cfg(test)]
@@ -210,21 +223,34 @@ mod tests {
     #[test]
     fn there_is_no_way_back_from_nothing() {
         let mut rollout = rollout(halted());
-        let error = rollback(&mut rollout).unwrap_err().to_string();
+        let now = DateTime::UNIX_EPOCH;
+        let error = rollback(&mut rollout, None, now).unwrap_err().to_string();
         assert_eq!(error, "rollout r1 touched no node");
         rollout.previous.note("a".parse().unwrap(), None);
-        rollback(&mut rollout).unwrap();
+        rollback(&mut rollout, None, now).unwrap();
         assert_eq!(rollout.state, State::RollingBack);
     }
 
     #[test]
+    fn what_was_signed_is_rolled_back_by_somebody_who_signs() {
+        let (now, signer) = (DateTime::UNIX_EPOCH, Signer::generate());
+        let mut rollout = rollout(halted());
+        rollout.previous.note("a".parse().unwrap(), None);
+        crate::fleet::decision::sign(&mut rollout, &signer).unwrap();
+        let error = rollback(&mut rollout, None, now).unwrap_err();
+        assert!(matches!(error, SteerError::Unsigned(_)), "{error}");
+        rollback(&mut rollout, Some(&signer), now).unwrap();
+        assert!(rollout.rollback.is_some());
+    }
+
+    #[test]
     fn what_a_state_does_not_allow_is_refused_by_name() {
-        let error = start(&mut rollout(State::Done)).unwrap_err().to_string();
-        assert_eq!(error, "can't start rollout r1: it is done");
-        assert!(pause(&mut rollout(halted()), "", "").is_err());
+        let error = pause(&mut rollout(halted()), "", "").unwrap_err();
+        assert_eq!(error.to_string(), "can't pause rollout r1: it is halted");
         assert!(resume(&mut rollout(State::Done), DateTime::UNIX_EPOCH).is_err());
         assert!(abort(&mut rollout(State::Done), "ann").is_err());
         assert!(retry(&mut rollout(State::Running)).is_err());
-        assert!(rollback(&mut rollout(State::RolledBack)).is_err());
+        let over = &mut rollout(State::RolledBack);
+        assert!(rollback(over, None, DateTime::UNIX_EPOCH).is_err());
     }
 }

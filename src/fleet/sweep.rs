@@ -77,9 +77,10 @@ pub async fn sweep(
         }
         let (batch, rest) = left.split_at(size.min(left.len()));
         left = rest;
-        let whom = match course.is_everyone && batch.len() == total && total > 1 {
-            true => Whom::Everyone(batch),
-            false => Whom::These(batch),
+        let whom = if course.is_everyone && batch.len() == total && total > 1 {
+            Whom::Everyone(batch)
+        } else {
+            Whom::These(batch)
         };
         let counts = &mut ended.counts;
         let hear = |heard| {

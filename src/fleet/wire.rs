@@ -25,9 +25,9 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     #[error("could not write rollout: {0}")]
-    Write(std::io::Error),
+    Write(#[source] std::io::Error),
     #[error("could not read rollout: {0}")]
-    Read(std::io::Error),
+    Read(#[source] std::io::Error),
     #[error("invalid rollout: {0}")]
     Json(#[from] serde_json::Error),
     #[error("rollout is longer than {LONGEST} bytes")]
@@ -50,21 +50,21 @@ pub fn encode(rollout: &Rollout) -> Result<Vec<u8>, WireError> {
 /// Reads a rollout from the bytes that were stored.
 pub fn decode(bytes: &[u8]) -> Result<Rollout, WireError> {
     let mut json = Vec::new();
-    let json = match bytes.starts_with(&GZIP_MAGIC) {
-        true => {
-            let mut plain = GzDecoder::new(bytes).take(LONGEST + 1);
-            plain.read_to_end(&mut json).map_err(WireError::Read)?;
-            json.as_slice()
-        }
-        false => bytes,
+    let json = if bytes.starts_with(&GZIP_MAGIC) {
+        let mut plain = GzDecoder::new(bytes).take(LONGEST + 1);
+        plain.read_to_end(&mut json).map_err(WireError::Read)?;
+        json.as_slice()
+    } else {
+        bytes
     };
     if u64::try_from(json.len()).unwrap_or(u64::MAX) > LONGEST {
         return Err(WireError::TooLong);
     }
     let rollout: Rollout = serde_json::from_slice(json)?;
-    match rollout.protocol == ROLLOUT {
-        true => Ok(rollout),
-        false => Err(WireError::Protocol(rollout.protocol)),
+    if rollout.protocol == ROLLOUT {
+        Ok(rollout)
+    } else {
+        Err(WireError::Protocol(rollout.protocol))
     }
 }
 
@@ -107,6 +107,11 @@ mod tests {
                 assigned: at,
                 signature: None,
             };
+            let digests = &mut rollout.previous_digests;
+            digests
+                .entry("ab".repeat(32))
+                .or_default()
+                .insert(name.clone());
             rollout.previous.note(name, Some(before));
         }
         rollout

@@ -4,6 +4,7 @@
 pub mod amount;
 pub mod audit;
 pub mod cloudevent;
+pub mod decision;
 pub mod document;
 pub mod envelope;
 pub mod event;

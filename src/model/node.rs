@@ -9,6 +9,7 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::decision::AssignmentSignature;
 use super::event::TransactionEvent;
 use super::governor::Claim;
 use super::run::{CurrentRun, RunSummary};
@@ -216,9 +217,19 @@ pub struct NodeStatus {
     /// The generation of the assignment that the node last converged to.
     #[serde(default)]
     pub generation: u64,
+    /// Whether it follows only signed orders; unknown for agents that do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<TrustStatus>,
     /// Facts that selections use: what does not change from minute to minute.
     #[serde(default)]
     pub facts: Value,
+}
+
+/// How a node decides whose orders it follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustStatus {
+    /// Whether requests and assignments must be signed.
+    pub required: bool,
 }
 
 /// A manifest bundle in the object store, by content.
@@ -257,15 +268,6 @@ pub struct Assignment {
     /// Who stands for it; nodes that know signers take no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<AssignmentSignature>,
-}
-
-/// Who stands for an assignment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AssignmentSignature {
-    /// A public key in the form NATS people know.
-    pub signer: String,
-    /// Over [`Assignment::signable`], in base64 for URLs, without padding.
-    pub signature: String,
 }
 
 impl Assignment {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Value;
 use super::amount::{Amount, Percent};
+use super::decision::{Decision, Rollback};
 use super::governor::Claim;
 use super::node::{Assignment, BundleRef, NodeName, Token};
 use super::text::{maybe_timestamp, nanoseconds, timestamp};
@@ -58,6 +59,16 @@ pub struct Rollout {
     /// What the touched nodes were assigned before.
     #[serde(default)]
     pub previous: Previous,
+    /// What nodes were assigned when the rollout was started, by digest; those that were assigned
+    /// nothing are not listed. Holds them to it where the rollout is signed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub previous_digests: BTreeMap<String, BTreeSet<NodeName>>,
+    /// What was decided, signed by whoever started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+    /// That it is rolled back, signed by whoever wants it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<Rollback>,
     /// What somebody saw and chose to go on with: it no longer counts against the budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forgiven: Option<Tally>,
@@ -192,8 +203,6 @@ impl Default for Budget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case")]
 pub enum State {
-    /// Stored, not begun.
-    Planned,
     Running,
     /// The wave is finished and is being watched.
     Baking {
@@ -225,7 +234,6 @@ impl State {
     /// Returns the word people know the state by.
     pub fn as_str(&self) -> &'static str {
         match self {
-            Self::Planned => "planned",
             Self::Running => "running",
             Self::Baking { .. } => "baking",
             Self::Paused { .. } => "paused",
@@ -392,8 +400,13 @@ pub struct Previous(BTreeMap<NodeName, Option<Assignment>>);
 
 impl Previous {
     /// Notes what a node was before it is touched for the first time. Later notes are not heard:
-    /// by then it is the rollout's own assignment that stands.
+    /// by then it is the rollout's own assignment that stands. Who stood for it is not kept here,
+    /// so that equal assignments stay equal.
     pub fn note(&mut self, node: NodeName, assignment: Option<Assignment>) {
+        let assignment = assignment.map(|it| Assignment {
+            signature: None,
+            ..it
+        });
         self.0.entry(node).or_insert(assignment);
     }
 

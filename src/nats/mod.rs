@@ -9,6 +9,7 @@
 //! - [`registration`]: services and where they are found
 //! - [`streams`]: what a fleet keeps on the servers, made once and brought up to date
 //! - [`trust`]: signatures on requests
+//! - [`decision`]: signed decisions about rollouts
 //! - [`micro`]: a service that the `nats` command can find, ask and count
 //! - [`blocking`]: the same for code that waits
 //! - [`backoff`]: how long to wait before the next try
@@ -24,6 +25,7 @@ pub mod backoff;
 pub mod blocking;
 pub mod connection;
 pub mod context;
+pub mod decision;
 pub mod feed;
 mod follow;
 pub mod governor;

@@ -13,10 +13,11 @@ use data_encoding::BASE64URL_NOPAD;
 use nkeys::{KeyPair, KeyPairType};
 
 use super::{Headers, NatsError, Subject};
+use crate::model::decision::{AssignmentSignature, DirectSignature};
 use crate::model::envelope::{
     CALLER, DEADLINE, DIFF, FILTER, NOOP, REQUEST_ID, SIGNATURE, SIGNER, TIMESTAMP,
 };
-use crate::model::node::{Assignment, AssignmentSignature, NodeName};
+use crate::model::node::{Assignment, NodeName};
 use crate::model::secret::Secret;
 use crate::model::signature::{BUNDLE_SIGNATURE, BundleSignature};
 use crate::model::text::parse_time;
@@ -123,10 +124,11 @@ impl Signer {
         let bytes = assignment
             .signable(node)
             .map_err(|_| KeyError::Unwritable)?;
-        assignment.signature = Some(AssignmentSignature {
+        let signature = DirectSignature {
             signer: self.public_key(),
             signature: self.sign_bytes(&bytes)?,
-        });
+        };
+        assignment.signature = Some(AssignmentSignature::Direct(signature));
         Ok(())
     }
 

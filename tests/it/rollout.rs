@@ -324,7 +324,8 @@ async fn what_a_dead_controller_intended_and_did_not_do_is_done_once() {
     rollout["lease"] = json!({"holder": "dead", "until": past});
     let bucket = fleet.server.jetstream().await;
     let bucket = bucket.get_key_value("CCM_ROLLOUTS").await.unwrap();
-    bucket.put(&id, rollout.to_string().into()).await.unwrap();
+    let key = format!("default.{id}");
+    bucket.put(&key, rollout.to_string().into()).await.unwrap();
     let outcome = fleet.ask(&["rollout", "drive"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(assigned(&fleet, "a"), (7, vec!["app".into()]));
@@ -419,7 +420,7 @@ async fn holders(fleet: &Fleet, id: &str) -> BTreeSet<String> {
     use futures_util::StreamExt as _;
     let bucket = fleet.server.jetstream().await;
     let bucket = bucket.get_key_value("CCM_ROLLOUTS").await.unwrap();
-    let mut history = bucket.history(id).await.unwrap();
+    let mut history = bucket.history(format!("default.{id}")).await.unwrap();
     let mut holders = BTreeSet::new();
     while let Some(entry) = history.next().await {
         let rollout: Value = serde_json::from_slice(&entry.unwrap().value).unwrap();

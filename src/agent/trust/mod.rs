@@ -5,9 +5,10 @@
 //! this very subject, not long ago, and never seen before. Then the signer's policy decides. Without
 //! signers everything counts that NATS lets through. What a signature covers is `nats::trust`, what
 //! was seen is `seen`, what is remembered of it is `audit`. Bundles and data from elsewhere are
-//! `vouch`.
+//! `vouch`, assignments that follow from a signed rollout `decided`.
 
 pub mod audit;
+mod decided;
 mod newest;
 mod seen;
 mod vouch;
@@ -18,12 +19,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::config;
+use crate::model::decision::{AssignmentSignature, DirectSignature};
 use crate::model::node::{Assignment, NodeName};
 use crate::model::policy::{Asked, Policy};
 use crate::model::resource::Resource;
 use crate::nats::trust::{Claim, Forged, KeyError, PublicKey};
 use crate::nats::{Headers, Verb};
 use crate::system::{Clock, FileError, files};
+use decided::Decisions;
+pub use decided::Unproven;
 use newest::Newest;
 use seen::Seen;
 pub use vouch::{Holds, SIGNATURE_LIMIT, Sources, Unvouched, fits};
@@ -70,6 +74,8 @@ pub enum Unfit {
     Policy,
     #[error("assignment of generation {found} is older than the accepted {accepted}")]
     Older { found: u64, accepted: u64 },
+    #[error(transparent)]
+    Unproven(#[from] Unproven),
     #[error("could not remember the generation: {0}")]
     Memory(#[from] FileError),
 }
@@ -89,6 +95,16 @@ impl Asker {
             Some(policy) if !policy.decide_so_far(asked).is_allowed() => Err(Denied::Policy),
             _ => Ok(()),
         }
+    }
+
+    /// Says whether the asker may have an assignment followed.
+    fn may_follow(&self, assignment: &Assignment) -> Result<(), Unfit> {
+        let asked = Asked {
+            verb: Verb::Apply.as_str(),
+            noop: assignment.noop,
+            ..Asked::default()
+        };
+        self.may(&asked).map_err(|_| Unfit::Policy)
     }
 
     /// Says whether the asker may have a resource applied by a provider, or why not.
@@ -128,6 +144,7 @@ struct Rules {
     seen: Mutex<Seen>,
     generation: std::path::PathBuf,
     newest: Newest,
+    decisions: Decisions,
 }
 
 /// Why there is no gatekeeper.
@@ -162,6 +179,11 @@ impl Gatekeeper {
         self.rules.is_some()
     }
 
+    /// Whether requests and assignments without a signature are refused here.
+    pub fn is_required(&self) -> bool {
+        self.rules.as_ref().is_some_and(|rules| rules.required)
+    }
+
     /// Returns who asks, if this request may be looked at. It can't be admitted twice.
     pub fn admit(&self, subject: &str, headers: &Headers, body: &[u8]) -> Result<Asker, Denied> {
         match &self.rules {
@@ -182,7 +204,7 @@ impl Gatekeeper {
     pub fn accept(&self, assignment: &Assignment, node: &NodeName) -> Result<Asker, Unfit> {
         match &self.rules {
             None => Ok(Asker::default()),
-            Some(rules) => rules.accept(assignment, node),
+            Some(rules) => rules.accept(self.clock.now(), assignment, node),
         }
     }
 }
@@ -221,6 +243,7 @@ impl Rules {
             seen: Mutex::new(Seen::open(&directory.join("seen"), boot, now)?),
             generation: directory.join("generation"),
             newest: Newest::new(directory.join("sources.json")),
+            decisions: Decisions::new(directory.join("decided.json")),
         })
     }
 
@@ -258,26 +281,28 @@ impl Rules {
         Ok(signer.asker.clone())
     }
 
-    fn accept(&self, assignment: &Assignment, node: &NodeName) -> Result<Asker, Unfit> {
+    fn accept(
+        &self,
+        now: DateTime<Utc>,
+        assignment: &Assignment,
+        node: &NodeName,
+    ) -> Result<Asker, Unfit> {
         let asker = match &assignment.signature {
             None if !self.required => Asker::default(),
             None => return Err(Unfit::Unsigned),
-            Some(signature) => {
-                let signer = self.find(&signature.signer).ok_or(Unfit::Unknown)?;
-                let bytes = assignment.signable(node).map_err(|_| Unfit::Signature)?;
-                if !signer.key.signed(&bytes, &signature.signature) {
-                    return Err(Unfit::Signature);
-                }
-                signer.asker.clone()
+            Some(AssignmentSignature::Direct(signature)) => {
+                self.direct(signature, assignment, node)?
+            }
+            Some(AssignmentSignature::Decided(decided)) => {
+                return self.accept_decided(now, decided, assignment, node);
+            }
+            Some(AssignmentSignature::Restored(restored)) => {
+                return self.accept_restored(now, restored, assignment, node);
             }
         };
-        let asked = Asked {
-            verb: Verb::Apply.as_str(),
-            noop: assignment.noop,
-            ..Asked::default()
-        };
-        asker.may(&asked).map_err(|_| Unfit::Policy)?;
+        asker.may_follow(assignment)?;
         let found = assignment.generation;
+        self.decisions.check_direct(found)?;
         let accepted = self.accepted()?;
         if found < accepted {
             return Err(Unfit::Older { found, accepted });
@@ -288,6 +313,21 @@ impl Rules {
             files::write_private(&self.generation, text.as_bytes(), durability)?;
         }
         Ok(asker)
+    }
+
+    /// Returns who signed an assignment for this node and its generation.
+    fn direct(
+        &self,
+        signature: &DirectSignature,
+        assignment: &Assignment,
+        node: &NodeName,
+    ) -> Result<Asker, Unfit> {
+        let signer = self.find(&signature.signer).ok_or(Unfit::Unknown)?;
+        let bytes = assignment.signable(node).map_err(|_| Unfit::Signature)?;
+        if !signer.key.signed(&bytes, &signature.signature) {
+            return Err(Unfit::Signature);
+        }
+        Ok(signer.asker.clone())
     }
 
     /// Returns the highest generation that was accepted so far.

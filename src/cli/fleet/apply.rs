@@ -89,9 +89,10 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
     errand.ask.binding = args.waits();
     errand.ask.limit = args.ask.limit(args.usual_limit());
     errand.pace = args.pace.pace();
-    errand.show = match args.waits() {
-        true => Show::Noteworthy,
-        false => Show::Lines,
+    errand.show = if args.waits() {
+        Show::Noteworthy
+    } else {
+        Show::Lines
     };
     errand.run(place, console)
 }

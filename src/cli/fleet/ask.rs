@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Place;
 use super::report::{Format, Reporter, Show, Summing};
+use super::values::BadValue;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use crate::engine::{Level, Line};
@@ -131,21 +132,20 @@ impl PaceArgs {
 }
 
 /// Reads an amount of at least one.
-fn some(text: &str) -> Result<Amount, String> {
-    let amount: Amount = text.parse().map_err(|err| format!("{err}"))?;
-    match amount {
-        Amount::Count(0) => Err("must be 1 or more".into()),
+fn some(text: &str) -> Result<Amount, BadValue> {
+    match text.parse()? {
+        Amount::Count(0) => Err(BadValue::Zero),
         amount => Ok(amount),
     }
 }
 
 /// Reads a duration that is one.
-pub(super) fn wait(text: &str) -> Result<Duration, String> {
-    let wait = parse_wait(text).map_err(|err| err.to_string())?;
-    match wait.is_zero() {
-        true => Err("must be more than 0s".into()),
-        false => Ok(wait),
+pub(super) fn wait(text: &str) -> Result<Duration, BadValue> {
+    let wait = parse_wait(text)?;
+    if wait.is_zero() {
+        return Err(BadValue::NoTime);
     }
+    Ok(wait)
 }
 
 /// One question to many nodes, and how its answers are shown.
@@ -224,9 +224,10 @@ impl Errand {
             ended.counts.add(told.outcome);
             reporter.hear(told, console);
         }
-        let code = match ended.is_halted {
-            true => 3,
-            false => ended.counts.exit_code(),
+        let code = if ended.is_halted {
+            3
+        } else {
+            ended.counts.exit_code()
         };
         let summing = Summing {
             verb: self.ask.verb.as_str(),
@@ -294,9 +295,10 @@ fn course(
         absent.push(Told::absent(node, "unknown node"));
     }
     if resolved.chosen.is_empty() && absent.is_empty() {
-        return Err(CliError::usage(match inventory.present().is_empty() {
-            true => "the fleet has no nodes: `ccm agent` on a machine makes it one",
-            false => "no node is meant by the selection",
+        return Err(CliError::usage(if inventory.present().is_empty() {
+            "the fleet has no nodes: `ccm agent` on a machine makes it one"
+        } else {
+            "no node is meant by the selection"
         }));
     }
     // Who comes up meanwhile is meant only where there is no condition to meet.

@@ -90,9 +90,10 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
         Command::Show(show) => runtime::block_on(self::show(&show.bundle, place))?,
         Command::Rm(rm) => runtime::block_on(remove(rm, place))?,
     };
-    let text = match args.json {
-        true => format!("{}\n", json::pretty(&document).map_err(CliError::failed)?),
-        false => text,
+    let text = if args.json {
+        format!("{}\n", json::pretty(&document).map_err(CliError::failed)?)
+    } else {
+        text
     };
     console.print(&text);
     Ok(Verdict::default())
@@ -109,6 +110,7 @@ async fn open(place: &Place) -> Result<Bundles, CliError> {
 fn failed(err: BundlesError) -> CliError {
     match err {
         BundlesError::Nats(err) => super::rollout::no_bucket(err),
+        BundlesError::Ambiguous(_) => CliError::failed(format!("{err}: give more of the digest")),
         err => CliError::failed(err),
     }
 }
@@ -156,9 +158,10 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
         "source": args.source.as_ref().map(ManifestLocation::to_string),
         "signed_for": signed_for,
     });
-    let verb = match is_new {
-        true => "stored",
-        false => "unchanged, stored before",
+    let verb = if is_new {
+        "stored"
+    } else {
+        "unchanged, stored before"
     };
     let mut text = format!(
         "{} {verb} ({}, {} bytes)\n",

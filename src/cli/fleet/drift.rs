@@ -66,13 +66,12 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
         };
         Ok((nodes, touched))
     })?;
-    match args.json {
-        true => {
-            let document = json!({"nodes": nodes, "changed_by": touched});
-            let text = json::pretty(&document).map_err(CliError::failed)?;
-            console.print(&format!("{text}\n"));
-        }
-        false => console.print(&described(&nodes, touched.as_deref())),
+    if args.json {
+        let document = json!({"nodes": nodes, "changed_by": touched});
+        let text = json::pretty(&document).map_err(CliError::failed)?;
+        console.print(&format!("{text}\n"));
+    } else {
+        console.print(&described(&nodes, touched.as_deref()))
     }
     Ok(Verdict::exit(code(&nodes)))
 }
@@ -103,9 +102,10 @@ fn described(nodes: &[NodeDrift], touched: Option<&[Touched]>) -> String {
             .map(|(standing, count)| format!("{count} {}", standing.as_str()))
             .collect();
         let total = count_of(nodes.len(), "node");
-        match words.is_empty() {
-            true => text.push_str("no nodes\n"),
-            false => text.push_str(&format!("{total}: {}\n", words.join(", "))),
+        if words.is_empty() {
+            text.push_str("no nodes\n")
+        } else {
+            text.push_str(&format!("{total}: {}\n", words.join(", ")))
         }
     }
     text
@@ -113,9 +113,10 @@ fn described(nodes: &[NodeDrift], touched: Option<&[Touched]>) -> String {
 
 fn node_text(node: &NodeDrift, touched: &[Touched]) -> String {
     let manifests: Vec<String> = node.manifests.iter().map(shown).collect();
-    let manifests = match manifests.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", manifests.join(", ")),
+    let manifests = if manifests.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", manifests.join(", "))
     };
     let mut text = format!("{} {}{manifests}", node.node, node.standing.as_str());
     if node.standing == Standing::Lagging {

@@ -23,6 +23,7 @@ use self::output::{Output, Written};
 use super::Place;
 use super::ask::{FormatArgs, with_hint};
 use super::report::Format;
+use super::values::BadValue;
 use crate::cli::output::{Console, complain};
 use crate::cli::{CliError, Verdict, runtime};
 use crate::model::TypeName;
@@ -121,18 +122,17 @@ fn types() -> impl TypedValueParser<Value = Token> {
 }
 
 /// Reads a time, or how long ago it was.
-fn when(text: &str) -> Result<DateTime<Utc>, String> {
+fn when(text: &str) -> Result<DateTime<Utc>, BadValue> {
     let now = SystemClock.now();
     if let Ok(time) = parse_time(text) {
-        return match time > now {
-            true => Err("that is in the future".into()),
-            false => Ok(time.to_utc()),
-        };
+        if time > now {
+            return Err(BadValue::Future);
+        }
+        return Ok(time.to_utc());
     }
-    let nanos = parse_duration(text)
-        .map_err(|_| "expected a duration such as 2h, or an RFC 3339 time".to_owned())?;
+    let nanos = parse_duration(text).map_err(|_| BadValue::Since)?;
     now.checked_sub_signed(TimeDelta::nanoseconds(nanos.max(0)))
-        .ok_or_else(|| "that is too long ago".into())
+        .ok_or(BadValue::TooLongAgo)
 }
 
 pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdict, CliError> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Place;
+use super::values::BadValue;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use crate::model::text::parse_wait;
@@ -43,10 +44,10 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
 }
 
 /// Reads a duration of a second or more.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wait = parse_wait(text).map_err(|err| err.to_string())?;
-    match wait < Duration::from_secs(1) {
-        true => Err("must be 1s or more".into()),
-        false => Ok(wait),
+fn duration(text: &str) -> Result<Duration, BadValue> {
+    let wait = parse_wait(text)?;
+    if wait < Duration::from_secs(1) {
+        return Err(BadValue::TooShort);
     }
+    Ok(wait)
 }

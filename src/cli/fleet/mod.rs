@@ -1,6 +1,7 @@
 //! `ccm fleet`: many nodes at once. One file per command; this one only finds it.
 //!
-//! What they share is `select` (which nodes), `ask` (asking them) and `report` (what is shown).
+//! What they share is `select` (which nodes), `ask` (asking them), `report` (what is shown) and
+//! `values` (why the value of a flag is refused).
 
 mod apply;
 mod ask;
@@ -23,6 +24,7 @@ mod serve;
 mod sign;
 mod simulate;
 mod status;
+mod values;
 
 use clap::Subcommand;
 

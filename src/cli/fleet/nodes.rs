@@ -54,9 +54,10 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
     for name in &resolved.unknown {
         complain(&format!("{name}: unknown node"));
     }
-    Ok(Verdict::exit(match resolved.unknown.is_empty() {
-        true => 0,
-        false => 2,
+    Ok(Verdict::exit(if resolved.unknown.is_empty() {
+        0
+    } else {
+        2
     }))
 }
 
@@ -139,9 +140,10 @@ impl<'a> Row<'a> {
 
 /// Returns a text without anything that a terminal would act on.
 fn plain(text: String) -> String {
-    match text.contains(char::is_control) {
-        true => text.replace(char::is_control, " "),
-        false => text,
+    if text.contains(char::is_control) {
+        text.replace(char::is_control, " ")
+    } else {
+        text
     }
 }
 

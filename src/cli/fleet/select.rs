@@ -5,6 +5,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use super::values::BadValue;
 use crate::cli::CliError;
 use crate::fleet::selection::{Selection, parse_nodes};
 use crate::model::amount::Amount;
@@ -84,15 +85,12 @@ pub(super) struct SelectArgs {
 }
 
 /// Reads a name or a pattern; what can't be a node's name is a mistake.
-fn name(text: &str) -> Result<String, String> {
+fn name(text: &str) -> Result<String, BadValue> {
     let is_pattern = text.len() > 1 && text.starts_with('/') && text.ends_with('/');
-    match is_pattern {
-        true => Ok(text.into()),
-        false => text
-            .parse::<NodeName>()
-            .map(Into::into)
-            .map_err(|err| err.to_string()),
+    if !is_pattern {
+        text.parse::<NodeName>()?;
     }
+    Ok(text.into())
 }
 
 impl SelectArgs {
@@ -147,11 +145,12 @@ impl SelectArgs {
             seed: 0,
             ..selection.clone()
         };
-        match unseeded == Selection::default() && !self.all {
-            true => Err(CliError::usage(
+        if unseeded == Selection::default() && !self.all {
+            Err(CliError::usage(
                 "say which nodes, such as --node NAME, --group GROUP or --fact FACT=VALUE, or --all",
-            )),
-            false => Ok(selection),
+            ))
+        } else {
+            Ok(selection)
         }
     }
 }

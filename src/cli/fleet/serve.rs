@@ -8,6 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Place;
 use super::ask::caller;
+use super::values::BadValue;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use crate::fleet::web::{Options, Server, WebError};
@@ -64,9 +65,8 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
     Ok(Verdict::default())
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| "expected an IP address and a port, such as 127.0.0.1:8480".into())
+fn address(text: &str) -> Result<SocketAddr, BadValue> {
+    text.parse().map_err(|_| BadValue::Address)
 }
 
 /// Reads a token, without the line's end.

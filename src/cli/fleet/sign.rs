@@ -80,9 +80,10 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
         REQUEST_ID, CALLER, NOOP, FILTER, DEADLINE, TIMESTAMP, SIGNER, SIGNATURE,
     ] {
         if let Some(value) = headers.get(name) {
-            text += &match args.shell {
-                true => format!("-H '{name}:{}' ", value.replace('\'', r"'\''")),
-                false => format!("{name}:{value}\n"),
+            text += &if args.shell {
+                format!("-H '{name}:{}' ", value.replace('\'', r"'\''"))
+            } else {
+                format!("{name}:{value}\n")
             };
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::values::BadValue;
 use super::{CliError, Console, Place, Verdict};
 use crate::agent::simulate::{Options, Simulation};
 use crate::cli::runtime;
@@ -54,16 +55,15 @@ pub(super) struct Args {
     directory: Option<PathBuf>,
 }
 
-fn part(text: &str) -> Result<f64, String> {
+fn part(text: &str) -> Result<f64, BadValue> {
     match text.parse() {
         Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
-        _ => Err("expected a number from 0 to 1".into()),
+        _ => Err(BadValue::Part),
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let nanos = parse_duration(text).map_err(|err| err.to_string())?;
-    let nanos = u64::try_from(nanos).map_err(|_| "must not be negative".to_owned())?;
+fn duration(text: &str) -> Result<Duration, BadValue> {
+    let nanos = u64::try_from(parse_duration(text)?).map_err(|_| BadValue::Negative)?;
     Ok(Duration::from_nanos(nanos))
 }
 

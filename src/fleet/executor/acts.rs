@@ -6,10 +6,12 @@ use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 use tokio::time::Instant;
 
-use super::{AT_ONCE, CHUNK, Drive, NUDGE_EVERY};
+use super::{AT_ONCE, CHUNK, Drive, NUDGE_EVERY, Verified};
 use crate::fleet::assigning::{Found, Given, Presence, assignment, is_same, restored};
+use crate::fleet::decision::Proofs;
 use crate::fleet::rollouts::RolloutError;
-use crate::model::node::NodeName;
+use crate::model::decision::AssignmentSignature;
+use crate::model::node::{Assignment, NodeName};
 use crate::model::rollout::{Progress, Rollout};
 use crate::nats::NatsError;
 
@@ -27,30 +29,42 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
             Ok::<_, NatsError>((node, found, presence))
         });
         let looked: Vec<_> = looking.buffered(AT_ONCE).collect().await;
+        let proofs = self.verified.as_ref().and_then(Verified::proofs);
         let rollout = &mut self.stored.rollout;
         let mut told = Vec::new();
         for found in looked {
             let (node, found, presence) = found?;
-            let pause = match &presence {
-                Presence::Here { pause } => pause.as_ref(),
-                Presence::Away => None,
+            let (pause, requires_signature) = match &presence {
+                Presence::Here {
+                    pause,
+                    requires_signature,
+                } => (pause.as_ref(), *requires_signature),
+                Presence::Away => (None, false),
             };
             let progress = match (&found, pause) {
                 (_, Some(pause)) => Progress::Skipped {
                     reason: format!("paused: {}", pause.reason),
                 },
-                (Found::Broken { reason, .. }, None) => {
-                    Progress::failed(&format!("its present assignment can't be read: {reason}"))
+                (Found::Broken { cause, .. }, None) => {
+                    Progress::failed(&format!("its present assignment can't be read: {cause}"))
+                }
+                _ if requires_signature && proofs.is_none() => {
+                    Progress::failed("it requires signatures and the rollout is not signed")
                 }
                 (Found::Nothing | Found::Assigned { .. }, None) => {
                     let reported = self.heard.get(&node).map_or(0, |heard| heard.generation);
                     let generation = found.generation().max(reported).saturating_add(1);
-                    let before = found.assignment().cloned();
-                    rollout.previous.note(node.clone(), before);
-                    told.push((node.clone(), found, presence, generation));
-                    Progress::Assigned {
-                        generation,
-                        at: now,
+                    match wanted(rollout, proofs, &node, &found, generation, now) {
+                        Some(wanted) => {
+                            let before = found.assignment().cloned();
+                            rollout.previous.note(node.clone(), before);
+                            told.push((node.clone(), found, presence, wanted));
+                            Progress::Assigned {
+                                generation,
+                                at: now,
+                            }
+                        }
+                        None => foreign(),
                     }
                 }
             };
@@ -59,9 +73,9 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         if !self.store().await? {
             return Ok(());
         }
-        let (rollout, assigning) = (&self.stored.rollout, &self.assigning);
-        let telling = iter(told).map(|(node, found, presence, generation)| async move {
-            let wanted = assignment(rollout, generation, now);
+        let assigning = &self.assigning;
+        let telling = iter(told).map(|(node, found, presence, wanted)| async move {
+            let generation = wanted.generation;
             let given = assigning.give(&node, &wanted, &found).await?;
             let is_here = presence != Presence::Away;
             if given == Given::Stands && is_here {
@@ -86,13 +100,15 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         now: DateTime<Utc>,
     ) -> Result<(), RolloutError> {
         let (rollout, assigning) = (&self.stored.rollout, &self.assigning);
+        let proofs = self.verified.as_ref().and_then(Verified::proofs);
         let restoring = iter(nodes.into_iter().take(CHUNK)).map(|node| async move {
             let previous = rollout.previous.get(&node).flatten();
             let found = assigning.find(&node).await?;
             let present = found.assignment();
-            let is_ours = present.is_some_and(|it| it.rollout.as_ref() == Some(&rollout.id));
-            let progress = if is_ours {
-                let before = restored(previous, found.generation().saturating_add(1), now);
+            let is_ours = |it: &&Assignment| it.rollout.as_ref() == Some(&rollout.id);
+            let progress = if let Some(ours) = present.filter(is_ours) {
+                let mut before = restored(previous, found.generation().saturating_add(1), now);
+                before.signature = proofs.and_then(|it| it.restored(rollout, &node, ours));
                 match assigning.give(&node, &before, &found).await? {
                     Given::Stands => {
                         assigning.nudge(&node).await?;
@@ -134,6 +150,7 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
     /// Does what was intended and may not have been done.
     pub(super) async fn make_sure(&mut self, now: DateTime<Utc>) -> Result<(), RolloutError> {
         let (rollout, assigning) = (&self.stored.rollout, &self.assigning);
+        let proofs = self.verified.as_ref().and_then(Verified::proofs);
         let assigned = rollout.nodes.iter().filter_map(|(node, it)| match it {
             Progress::Assigned { generation, .. } => Some((node.clone(), *generation)),
             _ => None,
@@ -144,7 +161,9 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
             if found.generation() >= generation {
                 return Ok((node, None));
             }
-            let wanted = assignment(rollout, generation, now);
+            let Some(wanted) = wanted(rollout, proofs, &node, &found, generation, now) else {
+                return Ok((node, Some(foreign())));
+            };
             let progress = match assigning.give(&node, &wanted, &found).await? {
                 Given::Foreign => foreign(),
                 // Its time to answer begins now.
@@ -176,6 +195,33 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
         self.nudged = Some(Instant::now());
         Ok(())
     }
+}
+
+/// Returns what a node is assigned over what was found; nothing where that is not what the rollout
+/// was signed to replace.
+fn wanted(
+    rollout: &Rollout,
+    proofs: Option<&Proofs>,
+    node: &NodeName,
+    found: &Found,
+    generation: u64,
+    now: DateTime<Utc>,
+) -> Option<Assignment> {
+    let mut wanted = assignment(rollout, generation, now);
+    let Some(proofs) = proofs else {
+        return Some(wanted);
+    };
+    let present = found.assignment();
+    // What a later rollback put back is ours no longer: nodes take no decision from before it.
+    let is_ours = present.is_some_and(|it| {
+        let is_restored = matches!(it.signature, Some(AssignmentSignature::Restored(_)));
+        it.rollout.as_ref() == Some(&rollout.id) && !is_restored
+    });
+    if !is_ours && !proofs.was(node, present).unwrap_or(false) {
+        return None;
+    }
+    wanted.signature = Some(proofs.assigned(rollout, node, present)?);
+    Some(wanted)
 }
 
 fn foreign() -> Progress {

@@ -9,6 +9,10 @@
 //! A lease in the object says who drives. It spares two controllers the trouble, no more: what
 //! makes sure that only one moves a rollout is that every change compares. Whoever loses that
 //! comparison has lost the lease and waits. What is done to nodes is in `acts`.
+//!
+//! Whoever can write the bucket can change the object. So what was signed is checked each time the
+//! object comes from outside, before anything follows from it; a rollout that is not what its
+//! signer decided is halted.
 
 mod acts;
 
@@ -20,6 +24,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
 use super::assigning::Assigning;
+use super::decision::{self, Proofs, TrustedSigners};
 use super::judge::{self, Decision};
 use super::outcome::{self, Heard};
 use super::rollouts::{Following, RolloutError, Rollouts, Stored};
@@ -79,10 +84,12 @@ pub struct Controller {
     /// A name that no other controller has.
     holder: String,
     lease: Duration,
+    trusted: TrustedSigners,
 }
 
 impl Controller {
-    /// Returns a controller. `holder` must be its own, `lease` how long it may stay silent.
+    /// Returns a controller. `holder` must be its own, `lease` how long it may stay silent. One
+    /// whose connection signs drives only rollouts that are signed.
     pub fn new(
         connection: &Connection,
         subjects: &Subjects,
@@ -94,7 +101,14 @@ impl Controller {
             subjects: subjects.clone(),
             holder,
             lease,
+            trusted: TrustedSigners::new([], connection.signer().is_some()),
         }
+    }
+
+    /// Returns the controller, driving only rollouts that these signed.
+    #[must_use]
+    pub fn trusting(self, trusted: TrustedSigners) -> Self {
+        Self { trusted, ..self }
     }
 
     /// Returns the lease of this controller as of now.
@@ -173,7 +187,21 @@ struct Drive<'c, T> {
     is_dirty: bool,
     /// What was intended may not have been done: another controller, or trouble on the bus.
     is_unsure: bool,
+    /// That what we hold is what was signed.
+    verified: Option<Verified>,
     nudged: Option<Instant>,
+}
+
+/// A rollout that was held against its signature.
+struct Verified {
+    /// What proves to nodes that they are part of it; nothing where nobody signed.
+    proofs: Option<Proofs>,
+}
+
+impl Verified {
+    fn proofs(&self) -> Option<&Proofs> {
+        self.proofs.as_ref()
+    }
 }
 
 impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
@@ -184,14 +212,8 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
         tell: T,
     ) -> Result<Self, RolloutError> {
         let (connection, subjects) = (&controller.connection, &controller.subjects);
-        let rollouts = Rollouts::open(connection).await?;
+        let rollouts = Rollouts::open(connection, subjects).await?;
         let stored = rollouts.get(id).await?;
-        if stored.rollout.collective != *subjects.collective() {
-            return Err(RolloutError::Collective {
-                id: id.clone(),
-                collective: stored.rollout.collective,
-            });
-        }
         let planned = stored.rollout.plan.waves.iter().flat_map(|it| &it.nodes);
         let names = planned.map(|node| (node.token(), node.clone())).collect();
         let mut drive = Self {
@@ -207,6 +229,7 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
             stored,
             is_dirty: false,
             is_unsure: true,
+            verified: None,
             nudged: None,
         };
         let reading = tokio::time::timeout(READ_LIMIT, drive.hear_present()).await;
@@ -278,6 +301,17 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
     }
 
     async fn step(&mut self, now: DateTime<Utc>) -> Result<Next, RolloutError> {
+        if self.verified.is_none() && self.stored.rollout.state.is_active() {
+            match decision::verify(&self.stored.rollout, &self.controller.trusted) {
+                Ok(proofs) => self.verified = Some(Verified { proofs }),
+                Err(tampered) => {
+                    let reason = format!("the stored rollout can't be trusted: {tampered}");
+                    judge::note(&mut self.stored.rollout, &Decision::Halt(reason));
+                    self.is_dirty = true;
+                    return Ok(Next::Wait(None));
+                }
+            }
+        }
         if self.is_unsure && self.is_under_way() {
             self.make_sure(now).await?;
         }
@@ -358,6 +392,7 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
     fn replace(&mut self, stored: Stored) {
         self.is_unsure |= !self.is_ours();
         self.stored = stored;
+        self.verified = None;
         self.is_dirty = false;
         (self.tell)(&self.stored.rollout);
     }

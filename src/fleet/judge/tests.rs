@@ -47,6 +47,9 @@ fn rollout(has_canary: bool, sizes: &[usize], settings: Settings) -> Rollout {
         wave: 0,
         nodes: BTreeMap::new(),
         previous: Default::default(),
+        previous_digests: BTreeMap::new(),
+        decision: None,
+        rollback: None,
         forgiven: None,
         lease: None,
     }
@@ -354,7 +357,7 @@ fn the_way_back_restores_exactly_the_touched_nodes() {
     for number in [0, 1] {
         rollout.previous.note(node(number), None);
     }
-    steer::rollback(&mut rollout).unwrap();
+    steer::rollback(&mut rollout, None, DateTime::UNIX_EPOCH).unwrap();
     assert_eq!(
         decide(&rollout, at(0)),
         Decision::Restore(vec![node(0), node(1)])
@@ -369,7 +372,6 @@ fn the_way_back_restores_exactly_the_touched_nodes() {
 #[test]
 fn a_rollout_that_nobody_runs_rests() {
     for state in [
-        State::Planned,
         State::Done,
         State::RolledBack,
         State::Aborted { by: "ann".into() },

@@ -96,11 +96,8 @@ impl Hands {
         id: &Token,
         change: impl Fn(&mut Rollout) -> Result<T, SteerError>,
     ) -> Result<Json<Value>, Failure> {
-        let rollouts = Rollouts::open(&self.connection).await.map_err(refused)?;
-        let stored = rollouts.get(id).await.map_err(refused)?;
-        if stored.rollout.collective != *self.subjects.collective() {
-            return Err(refused(RolloutError::NotFound(id.clone())));
-        }
+        let rollouts = Rollouts::open(&self.connection, &self.subjects).await;
+        let rollouts = rollouts.map_err(refused)?;
         let (_, stored) = rollouts.steer(id, change).await.map_err(refused)?;
         let state = &stored.rollout.state;
         Ok(Json(
@@ -151,7 +148,7 @@ fn failed(err: RandomError) -> Failure {
 
 fn refused(err: RolloutError) -> Failure {
     let status = match &err {
-        RolloutError::NotFound(_) | RolloutError::Collective { .. } => StatusCode::NOT_FOUND,
+        RolloutError::NotFound(_) | RolloutError::Misplaced { .. } => StatusCode::NOT_FOUND,
         RolloutError::Steer(_) | RolloutError::Busy(_) => StatusCode::CONFLICT,
         RolloutError::Name(_) => StatusCode::BAD_REQUEST,
         _ => StatusCode::BAD_GATEWAY,
@@ -314,7 +311,8 @@ pub(super) async fn rollback_rollout(
     State(web): State<Arc<Web>>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    go_on(&web, &id, steer::rollback).await
+    let (signer, now) = (web.hands.connection.signer(), SystemClock.now());
+    go_on(&web, &id, |rollout| steer::rollback(rollout, signer, now)).await
 }
 
 async fn go_on(

@@ -17,7 +17,7 @@ use super::happening::{Happening, name_of};
 use super::live::{Live, Record, Source};
 use crate::fleet::wire;
 use crate::model::label::Labels;
-use crate::model::node::{Assignment, NodeName, NodeStatus, Report, Token};
+use crate::model::node::{Assignment, NodeName, NodeStatus, Report};
 use crate::nats::feed::{Reading, Stored};
 use crate::nats::kv::{Change, Entry, Watch};
 use crate::nats::streams::{DESIRED, LABELS, NODES, REPORTED, ROLLOUTS};
@@ -96,9 +96,8 @@ pub(super) fn start(
         let watch = connection.watch_bucket(bucket, &subjects.keys())?;
         tasks.spawn(follow(watch, source, subjects.clone(), shared.clone()));
     }
-    let watch = connection.watch_bucket(ROLLOUTS, "*")?;
-    let collective = subjects.collective().clone();
-    tasks.spawn(follow_rollouts(watch, collective, shared.clone()));
+    let watch = connection.watch_bucket(ROLLOUTS, &subjects.keys())?;
+    tasks.spawn(follow_rollouts(watch, subjects.clone(), shared.clone()));
     tasks.spawn(follow_events(
         connection.clone(),
         subjects.clone(),
@@ -160,22 +159,23 @@ fn read(source: Source, name: &NodeName, entry: &Entry) -> Option<Record> {
     }
 }
 
-async fn follow_rollouts(mut watch: Watch, collective: Token, shared: Shared) {
+async fn follow_rollouts(mut watch: Watch, subjects: Subjects, shared: Shared) {
     while let Some(change) = watch.next().await {
         match change {
             Change::Restart => shared.write(Live::restart_rollouts),
             Change::Current => shared.write(Live::finish_rollouts),
             Change::Removed { key, .. } => {
-                if let Ok(id) = key.parse() {
+                if let Some(id) = subjects.read_key(&key) {
                     shared.write(|live| live.remove_rollout(&id));
                 }
             }
             Change::Put(entry) => match wire::decode(&entry.value) {
                 // The key is what people steer it by.
-                Ok(rollout) if rollout.id.as_str() == entry.key => {
-                    if rollout.collective == collective {
-                        shared.write(|live| live.put_rollout(rollout));
-                    }
+                Ok(rollout)
+                    if rollout.collective == *subjects.collective()
+                        && subjects.key(&rollout.id) == entry.key =>
+                {
+                    shared.write(|live| live.put_rollout(rollout));
                 }
                 _ => shared.write(Live::count_unreadable),
             },

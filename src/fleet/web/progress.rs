@@ -27,6 +27,7 @@ struct WaveTally<'a> {
 impl Shown {
     pub(super) fn new(mut rollout: Rollout, revision: u64) -> Self {
         rollout.previous = Previous::default();
+        rollout.previous_digests.clear();
         Self { rollout, revision }
     }
 

@@ -124,6 +124,11 @@ impl Fleet {
         agent.child.wait().unwrap();
     }
 
+    /// Returns what an agent has logged since it was last started.
+    pub fn log(&self, name: &str) -> String {
+        self.agents[name].env.read("log")
+    }
+
     fn logs(&self) -> String {
         let logs = self.agents.iter().map(|(name, agent)| {
             let log = agent.env.read("log");

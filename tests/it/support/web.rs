@@ -260,7 +260,7 @@ impl Web {
             "state": {"name": "running"}
         });
         merge(&mut rollout, more);
-        self.put(ROLLOUTS, id, &rollout).await;
+        self.put(ROLLOUTS, &key(id), &rollout).await;
     }
 
     /// Stores the event of a resource.

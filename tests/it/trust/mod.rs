@@ -7,6 +7,7 @@ mod hostile;
 mod permissions;
 mod policy;
 mod pushed;
+mod rollouts;
 mod sign_with;
 mod sources;
 

@@ -3,29 +3,27 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value as Json, json};
 
-use super::super::ask::{SlotArgs, caller, inventory, wait};
+use super::super::ask::{SlotArgs, caller, wait};
 use super::super::select::SelectArgs;
-use super::{Desk, LeaseArgs, failed, no_bucket};
+use super::super::values::BadValue;
+use super::{Desk, DrivingArgs, failed, no_bucket};
 use crate::cli::environment::read_document;
 use crate::cli::{CliError, Verdict};
 use crate::engine::{Level, Line};
-use crate::fleet::answer::line_of;
-use crate::fleet::bundles::{Bundles, BundlesError, Wanted, shown};
+use crate::fleet::bundles::{BundlesError, Wanted, shown};
+use crate::fleet::decision::TrustedSigners;
 use crate::fleet::executor::Role;
-use crate::fleet::fold::{Answer, Counts, Outcome, fold};
-use crate::fleet::plan::{candidates, plan as cut};
-use crate::fleet::probe::{self, Question};
-use crate::fleet::rollouts::new_id;
-use crate::fleet::selection::Selection;
+use crate::fleet::fold::{Answer, Counts, fold};
+use crate::fleet::start::{Proposal, Request, StartError, propose};
 use crate::model::amount::{Amount, Percent};
-use crate::model::node::{BundleRef, NodeName};
-use crate::model::rollout::{Budget, Plan, ROLLOUT, Rollout, Settings, State, Wave};
+use crate::model::node::BundleRef;
+use crate::model::rollout::{Budget, Settings, Wave};
 use crate::model::text::{count_of, parse_time, parse_wait};
 use crate::model::{Value, json};
-use crate::system::{Clock as _, SystemClock, random};
+use crate::system::{Clock as _, SystemClock};
 
 /// How long a node may take to say what it would change.
 const NOOP_LIMIT: Duration = Duration::from_secs(300);
@@ -41,7 +39,7 @@ pub(super) struct StartArgs {
     detach: bool,
 
     #[command(flatten)]
-    lease: LeaseArgs,
+    driving: DrivingArgs,
 }
 
 /// Shows the waves that the same flags would start, and changes nothing
@@ -132,36 +130,29 @@ struct HowArgs {
     deadline: Option<DateTime<Utc>>,
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be 1 or more".into()),
-        Ok(count) => Ok(count),
-        Err(err) => Err(format!("{err}")),
+fn at_least_one(text: &str) -> Result<usize, BadValue> {
+    let count = text.parse()?;
+    if count == 0 {
+        return Err(BadValue::Zero);
     }
+    Ok(count)
 }
 
-fn deadline(text: &str) -> Result<DateTime<Utc>, String> {
+fn deadline(text: &str) -> Result<DateTime<Utc>, BadValue> {
     if let Ok(time) = parse_time(text) {
         return Ok(time.to_utc());
     }
-    let span = wait(text).map_err(|_| "expected a time such as 2027-01-15T08:00:00Z, or 2h")?;
-    SystemClock
-        .now()
-        .checked_add_signed(chrono::TimeDelta::from_std(span).map_err(|err| err.to_string())?)
-        .ok_or_else(|| "that is beyond all calendars".into())
+    let span = wait(text).map_err(|_| BadValue::Deadline)?;
+    TimeDelta::from_std(span)
+        .ok()
+        .and_then(|span| SystemClock.now().checked_add_signed(span))
+        .ok_or(BadValue::TooLate)
 }
 
 impl HowArgs {
-    /// Returns what the caller asks for, if a node can be both waiting for a slot and not silent.
-    fn settings(&self) -> Result<Settings, CliError> {
-        let governor = self.slot.claim();
-        let longest = governor.as_ref().map(|claim| claim.timeout.duration());
-        if longest.is_some_and(|longest| longest >= self.node_timeout) {
-            return Err(CliError::usage(
-                "--governor-timeout must be shorter than --node-timeout: a node that waits for its slot is silent",
-            ));
-        }
-        Ok(Settings {
+    /// Returns what the caller asks for.
+    fn settings(&self) -> Settings {
+        Settings {
             canary: self.canary,
             waves: self.waves.clone(),
             order_by: self.order_by.clone(),
@@ -175,136 +166,106 @@ impl HowArgs {
             },
             parallel: self.parallel,
             node_timeout: self.node_timeout,
-            governor,
+            governor: self.slot.claim(),
             deadline: self.deadline,
-        })
+        }
     }
 }
 
-/// What the flags amount to, now.
-struct Intended {
-    bundle: BundleRef,
-    data: Value,
-    settings: Settings,
-    selection: Selection,
-    plan: Plan,
-    /// Those of the plan that are away.
-    offline: Vec<NodeName>,
-}
-
 impl WhatArgs {
-    async fn intended(&self, desk: &Desk<'_>) -> Result<Intended, CliError> {
+    /// Finds out what the flags amount to, and warns of what is left out.
+    async fn proposal(&self, desk: &Desk<'_>) -> Result<Proposal, CliError> {
         let selection = self.select.careful_selection(&[])?;
         let data = match &self.data {
             Some(file) => read_document(file)?,
             None => Value::Null,
         };
-        let bundles = Bundles::open(&desk.connection).await.map_err(missing)?;
-        let version = bundles.find(&self.bundle).await.map_err(missing)?;
-        let inventory = inventory(&desk.connection, &desk.subjects, desk.console).await?;
-        let resolved = inventory.resolve(&selection).map_err(CliError::usage)?;
-        if !resolved.unknown.is_empty() {
-            let names = resolved.unknown.join(", ");
-            return Err(CliError::usage(format!("unknown nodes: {names}")));
+        let request = Request {
+            bundle: self.bundle.clone(),
+            selection,
+            settings: self.how.settings(),
+            data,
+            noop: self.noop,
+        };
+        let proposal = propose(&desk.connection, &desk.subjects, request).await;
+        let proposal = proposal.map_err(not_started)?;
+        for one in &proposal.unreadable {
+            let line = Line::new(Level::Warn, "Left out a record of the fleet")
+                .with("bucket", one.bucket)
+                .with("key", &one.key)
+                .with("reason", &one.reason);
+            desk.console.log(&line);
         }
-        for (node, reason) in &resolved.undecided {
+        for (node, reason) in &proposal.undecided {
             let line = Line::new(Level::Warn, "Left out a node that can't be decided about")
                 .with("node", node)
                 .with("reason", reason);
             desk.console.log(&line);
         }
-        // A part of the fleet is a part of those that are there.
-        let is_part = selection.sample.is_some() || selection.limit.is_some();
-        let offline = match is_part {
-            true => Vec::new(),
-            false => resolved.offline,
-        };
-        let mut nodes = resolved.chosen;
-        nodes.extend(offline.iter().cloned());
-        let settings = self.how.settings()?;
-        let plan = cut(&candidates(&inventory, &nodes), &settings).map_err(CliError::usage)?;
-        Ok(Intended {
-            bundle: version.bundle,
-            data,
-            settings,
-            selection,
-            plan,
-            offline,
-        })
+        Ok(proposal)
     }
 }
 
-fn missing(err: BundlesError) -> CliError {
+/// Tells mistakes from failures, and says what to do about them.
+fn not_started(err: StartError) -> CliError {
     match err {
-        BundlesError::Nats(err) => no_bucket(err),
-        BundlesError::NotFound(_) | BundlesError::Ambiguous(_) => CliError::usage(err),
-        err => CliError::failed(err),
+        StartError::GovernorTimeout => CliError::usage(format!(
+            "{err}: --governor-timeout must be shorter than --node-timeout"
+        )),
+        StartError::SignatureRequired { .. } => {
+            CliError::usage(format!("{err}: give --sign-with or CCM_SIGN_WITH"))
+        }
+        StartError::UnknownNodes(_) | StartError::Selection(_) | StartError::Plan(_) => {
+            CliError::usage(err)
+        }
+        StartError::Bundles(err @ BundlesError::NotFound(_)) => CliError::usage(err),
+        StartError::Bundles(err @ BundlesError::Ambiguous(_)) => {
+            CliError::usage(format!("{err}: give more of the digest"))
+        }
+        StartError::Bundles(BundlesError::Nats(err)) | StartError::Nats(err) => no_bucket(err),
+        StartError::Rollout(err) => failed(err),
+        err @ (StartError::Bundles(_) | StartError::Signing(_) | StartError::Random(_)) => {
+            CliError::failed(err)
+        }
     }
 }
 
 pub(super) async fn start(args: &StartArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
-    let intended = args.what.intended(desk).await?;
-    let now = SystemClock.now();
-    let lease = args.lease.length();
-    let controller = desk.controller(lease)?;
-    let rollout = Rollout {
-        protocol: ROLLOUT.into(),
-        id: new_id(now, random().map_err(CliError::failed)?).map_err(failed)?,
-        collective: desk.subjects.collective().clone(),
-        bundle: intended.bundle,
-        data: intended.data,
-        noop: args.what.noop,
-        selection: described(&intended.selection),
-        created: now,
-        caller: caller(),
-        settings: intended.settings,
-        plan: intended.plan,
-        state: State::Running,
-        wave: 0,
-        nodes: Default::default(),
-        previous: Default::default(),
-        forgiven: None,
-        lease: (!args.detach).then(|| controller.lease()),
+    let proposal = args.what.proposal(desk).await?;
+    let signer = desk.connection.signer();
+    let controller = desk.controller(&args.driving)?;
+    // What comes back from the bucket must be what we signed ourselves.
+    let controller = match signer {
+        Some(signer) => controller.trusting(TrustedSigners::new([signer.public_key()], true)),
+        None => controller,
     };
-    let rollouts = desk.rollouts().await?;
-    let stored = rollouts.create(rollout).await.map_err(failed)?;
+    let lease = (!args.detach).then(|| controller.lease());
+    let stored = proposal
+        .start(&desk.connection, &desk.subjects, signer, caller(), lease)
+        .await
+        .map_err(not_started)?;
     let id = &stored.rollout.id;
     desk.say(&format!(
         "rollout {id}: {}\n",
         heading(&stored.rollout.bundle, &stored.rollout.plan.waves)
     ));
-    match args.detach {
-        true => {
-            desk.print_json(&stored.rollout)?;
-            Ok(Verdict::default())
-        }
-        false => {
-            desk.follow_as(&controller, id, Role::Drive, desk.progress())
-                .await
-        }
+    if args.detach {
+        desk.print_json(&stored.rollout)?;
+        return Ok(Verdict::default());
     }
-}
-
-/// Returns how nodes were chosen, for people.
-fn described(selection: &Selection) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    words.extend(selection.nodes.iter().map(|it| format!("--node {it}")));
-    words.extend(selection.groups.iter().map(|it| format!("--group {it}")));
-    words.extend(selection.facts.iter().map(|it| format!("--fact {it}")));
-    words.extend(selection.select.iter().map(|it| format!("--select {it}")));
-    words.extend(selection.sample.iter().map(|it| format!("--sample {it}")));
-    words.extend(selection.limit.iter().map(|it| format!("--limit {it}")));
-    match words.is_empty() {
-        true => vec!["--all".into()],
-        false => words,
-    }
+    desk.follow_as(&controller, id, Role::Drive, desk.progress())
+        .await
 }
 
 pub(super) async fn plan(args: &PlanArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
-    let intended = args.what.intended(desk).await?;
-    let outlook = match args.noop_first {
-        true => Some(ask(&intended, desk).await?),
-        false => None,
+    let proposal = args.what.proposal(desk).await?;
+    let outlook = if args.noop_first {
+        let (connection, subjects) = (&desk.connection, &desk.subjects);
+        let caller = caller();
+        let asked = proposal.ask(connection, subjects, &caller, NOOP_LIMIT);
+        Some(asked.await.map_err(CliError::failed)?)
+    } else {
+        None
     };
     let code = outlook
         .iter()
@@ -314,11 +275,11 @@ pub(super) async fn plan(args: &PlanArgs, desk: &Desk<'_>) -> Result<Verdict, Cl
         .exit_code();
     if desk.is_json {
         let document = json!({
-            "bundle": intended.bundle,
-            "selection": described(&intended.selection),
-            "settings": intended.settings,
-            "plan": intended.plan,
-            "offline": intended.offline,
+            "bundle": proposal.bundle,
+            "selection": proposal.selection,
+            "settings": proposal.settings,
+            "plan": proposal.plan,
+            "offline": proposal.offline,
             "outlook": outlook.map(|answers| {
                 answers.iter().map(outlook_document).collect::<Vec<Json>>()
             }),
@@ -327,7 +288,7 @@ pub(super) async fn plan(args: &PlanArgs, desk: &Desk<'_>) -> Result<Verdict, Cl
         desk.console.print(&format!("{text}\n"));
         return Ok(Verdict::exit(code));
     }
-    desk.say(&plan_text(&intended));
+    desk.say(&plan_text(&proposal));
     if let Some(answers) = outlook {
         let mut text = String::from("\nWhat would change:\n");
         for folded in fold(answers) {
@@ -342,44 +303,6 @@ fn outlook_document(answer: &Answer) -> Json {
     json!({"node": answer.node, "outcome": answer.outcome, "message": answer.text})
 }
 
-/// Asks the nodes of a plan what they would change.
-async fn ask(intended: &Intended, desk: &Desk<'_>) -> Result<Vec<Answer>, CliError> {
-    let question = |node: &NodeName| Question {
-        node: node.clone(),
-        bundle: intended.bundle.clone(),
-        data: intended.data.clone(),
-    };
-    let waves = intended.plan.waves.iter();
-    let questions = waves.flat_map(|wave| wave.nodes.iter().map(question));
-    let (connection, subjects) = (&desk.connection, &desk.subjects);
-    let questions = questions.collect();
-    let asked = probe::ask(connection, subjects, questions, &caller(), NOOP_LIMIT).await;
-    let answers = asked.map_err(CliError::failed)?;
-    Ok(answers
-        .into_iter()
-        .map(|(question, answer)| {
-            let (outcome, text) = match answer {
-                Err(probe::Silence::NoAnswer) => (Outcome::NoAnswer, "no answer".into()),
-                Err(probe::Silence::Refused(reason)) => (Outcome::Failed, reason),
-                Ok(outlook) if outlook.events.is_empty() => (Outcome::Ok, "nothing".into()),
-                Ok(outlook) => {
-                    let lines: Vec<String> = outlook.events.iter().map(line_of).collect();
-                    let outcome = match outlook.events.iter().any(|event| event.failed) {
-                        true => Outcome::Failed,
-                        false => Outcome::Changed,
-                    };
-                    (outcome, lines.join("; "))
-                }
-            };
-            Answer {
-                node: question.node,
-                outcome,
-                text,
-            }
-        })
-        .collect())
-}
-
 /// Returns what goes to how many, in how many waves.
 fn heading(bundle: &BundleRef, waves: &[Wave]) -> String {
     let count: usize = waves.iter().map(|wave| wave.nodes.len()).sum();
@@ -387,16 +310,19 @@ fn heading(bundle: &BundleRef, waves: &[Wave]) -> String {
     format!("{} to {nodes} in {waves}", shown(bundle))
 }
 
-fn plan_text(intended: &Intended) -> String {
-    let waves = &intended.plan.waves;
-    let mut text = format!("{}\n", heading(&intended.bundle, waves));
+fn plan_text(proposal: &Proposal) -> String {
+    let waves = &proposal.plan.waves;
+    let mut text = format!("{}\n", heading(&proposal.bundle, waves));
     for wave in waves {
         let nodes: Vec<String> = wave
             .nodes
             .iter()
-            .map(|node| match intended.offline.contains(node) {
-                true => format!("{node} (offline)"),
-                false => node.to_string(),
+            .map(|node| {
+                if proposal.offline.contains(node) {
+                    format!("{node} (offline)")
+                } else {
+                    node.to_string()
+                }
             })
             .collect();
         text.push_str(&format!(
@@ -406,7 +332,7 @@ fn plan_text(intended: &Intended) -> String {
             nodes.join(", ")
         ));
     }
-    for left in &intended.plan.left_out {
+    for left in &proposal.plan.left_out {
         text.push_str(&format!("left out: {} ({})\n", left.node, left.reason));
     }
     text
@@ -429,17 +355,6 @@ mod tests {
     #[test]
     fn nobody_at_once_is_a_mistake() {
         assert!(at_least_one("0").is_err());
-        assert_eq!(at_least_one("3"), Ok(3));
-    }
-
-    #[test]
-    fn how_nodes_were_chosen_is_kept_for_people() {
-        assert_eq!(described(&Selection::default()), ["--all"]);
-        let selection = Selection {
-            nodes: vec!["web1".into()],
-            limit: Some(3),
-            ..Selection::default()
-        };
-        assert_eq!(described(&selection), ["--node web1", "--limit 3"]);
+        assert_eq!(at_least_one("3").unwrap(), 3);
     }
 }

@@ -4,6 +4,7 @@ use super::{Desk, failed};
 use crate::cli::{CliError, Verdict};
 use crate::engine::{Level, Line};
 use crate::fleet::bundles::shown;
+use crate::fleet::decision::signer;
 use crate::fleet::executor::is_free;
 use crate::fleet::rollouts::catch_up;
 use crate::model::json;
@@ -24,9 +25,7 @@ pub(super) async fn list(desk: &Desk<'_>) -> Result<Verdict, CliError> {
     for err in broken {
         desk.console.log(&Line::new(Level::Warn, err.to_string()));
     }
-    let all = all.into_iter().map(|stored| stored.rollout);
-    let ours = all.filter(|rollout| rollout.collective == *desk.subjects.collective());
-    let ours: Vec<Rollout> = ours.collect();
+    let ours: Vec<Rollout> = all.into_iter().map(|stored| stored.rollout).collect();
     if desk.is_json {
         let text = json::pretty(&ours).map_err(CliError::failed)?;
         desk.console.print(&format!("{text}\n"));
@@ -49,11 +48,9 @@ pub(super) async fn list(desk: &Desk<'_>) -> Result<Verdict, CliError> {
 pub(super) async fn show(args: &Args, desk: &Desk<'_>) -> Result<Verdict, CliError> {
     let stored = desk.rollouts().await?.get(&args.id).await.map_err(failed)?;
     let mut rollout = stored.rollout;
-    if rollout.collective == *desk.subjects.collective() {
-        // Nodes that were away may have converged since somebody drove it.
-        let caught_up = catch_up(&desk.connection, &desk.subjects, &mut rollout).await;
-        caught_up.map_err(failed)?;
-    }
+    // Nodes that were away may have converged since somebody drove it.
+    let caught_up = catch_up(&desk.connection, &desk.subjects, &mut rollout).await;
+    caught_up.map_err(failed)?;
     desk.print_json(&rollout)?;
     desk.say(&described(&rollout));
     Ok(Verdict::default())
@@ -87,9 +84,10 @@ pub(super) fn counted(tally: &Tally) -> String {
     let words: Vec<String> = some
         .map(|(count, word)| format!("{count} {word}"))
         .collect();
-    match words.is_empty() {
-        true => "no nodes".into(),
-        false => words.join(", "),
+    if words.is_empty() {
+        "no nodes".into()
+    } else {
+        words.join(", ")
     }
 }
 
@@ -126,10 +124,14 @@ fn described(rollout: &Rollout) -> String {
         _ if rollout.state.is_active() => "nobody; `ccm fleet rollout drive` goes on",
         _ => "nobody",
     };
+    let signer = match signer(rollout) {
+        Ok(signer) => signer.unwrap_or("nobody").to_owned(),
+        Err(tampered) => format!("nobody, it was changed: {tampered}"),
+    };
     let mode = if rollout.noop { ", noop" } else { "" };
     let mut text = format!(
         "rollout:   {}\nbundle:    {}{mode}\nstate:     {}\nnodes:     {}\nselection: {}\n\
-         created:   {} by {}\ndriver:    {driver}\n",
+         created:   {} by {}\nsigned by: {signer}\ndriver:    {driver}\n",
         rollout.id,
         shown(&rollout.bundle),
         state_line(&rollout.state),

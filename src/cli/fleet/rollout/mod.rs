@@ -21,14 +21,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::progress::Progress;
 use super::Place;
 use super::ask::{caller, wait};
+use super::values::BadValue;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
+use crate::fleet::decision::TrustedSigners;
 use crate::fleet::executor::{Controller, Ending, LEASE, Role, is_free};
 use crate::fleet::outcome::exit_code;
 use crate::fleet::rollouts::{RolloutError, Rollouts};
+use crate::fleet::steer::SteerError;
 use crate::model::json;
 use crate::model::node::Token;
 use crate::model::rollout::Rollout;
+use crate::nats::trust::PublicKey;
 use crate::nats::{Connection, NatsError, Subjects};
 use crate::system::{Clock as _, SystemClock, random};
 
@@ -81,30 +85,33 @@ struct DriveArgs {
     forever: bool,
 
     #[command(flatten)]
-    lease: LeaseArgs,
+    driving: DrivingArgs,
 }
 
-/// How long a controller may stay silent.
-#[derive(Debug, clap::Args)]
-struct LeaseArgs {
+/// How a controller drives rollouts.
+#[derive(Debug, Default, clap::Args)]
+struct DrivingArgs {
     /// After which silence of ours another controller may take over [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = lease)]
     lease: Option<Duration>,
-}
 
-impl LeaseArgs {
-    fn length(&self) -> Duration {
-        self.lease.unwrap_or(LEASE)
-    }
+    /// Public key of somebody whose rollouts are driven; without any, of everybody who signs
+    #[arg(
+        long = "trust-signer",
+        value_name = "KEY",
+        env = "CCM_TRUST_SIGNERS",
+        value_delimiter = ','
+    )]
+    trust_signers: Vec<String>,
 }
 
 /// Reads how long a lease is: long enough to be renewed in time.
-fn lease(text: &str) -> Result<Duration, String> {
+fn lease(text: &str) -> Result<Duration, BadValue> {
     let length = wait(text)?;
-    match length < Duration::from_secs(1) {
-        true => Err("must be 1s or more".into()),
-        false => Ok(length),
+    if length < Duration::from_secs(1) {
+        return Err(BadValue::TooShort);
     }
+    Ok(length)
 }
 
 pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
@@ -121,7 +128,11 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
             Command::Plan(args) => begin::plan(args, &desk).await,
             Command::List => look::list(&desk).await,
             Command::Show(args) => look::show(args, &desk).await,
-            Command::Watch(args) => desk.follow(&args.id, Role::Watch, LEASE).await,
+            Command::Watch(args) => {
+                let controller = desk.controller(&DrivingArgs::default())?;
+                desk.follow_as(&controller, &args.id, Role::Watch, desk.progress())
+                    .await
+            }
             Command::Drive(args) => drive(args, &desk).await,
             Command::Pause(args) => steer::pause(args, &desk).await,
             Command::Resume(args) => steer::resume(args, &desk).await,
@@ -142,38 +153,35 @@ struct Desk<'a> {
 
 impl Desk<'_> {
     async fn rollouts(&self) -> Result<Rollouts, CliError> {
-        Rollouts::open(&self.connection).await.map_err(failed)
+        let rollouts = Rollouts::open(&self.connection, &self.subjects).await;
+        rollouts.map_err(failed)
     }
 
-    fn controller(&self, lease: Duration) -> Result<Controller, CliError> {
-        let holder = format!(
-            "{} {:x} {:x}",
-            caller(),
-            std::process::id(),
-            random().map_err(CliError::failed)?
-        );
-        Ok(Controller::new(
-            &self.connection,
-            &self.subjects,
-            holder,
-            lease,
-        ))
-    }
-
-    /// Follows one rollout to its end, shows it, and returns what a script is told.
-    async fn follow(&self, id: &Token, role: Role, lease: Duration) -> Result<Verdict, CliError> {
-        let progress = self.progress();
-        self.follow_as(&self.controller(lease)?, id, role, progress)
-            .await
+    fn controller(&self, driving: &DrivingArgs) -> Result<Controller, CliError> {
+        for key in &driving.trust_signers {
+            PublicKey::parse(key)
+                .map_err(|err| CliError::usage(format!("--trust-signer {key}: {err}")))?;
+        }
+        let chance = random().map_err(CliError::failed)?;
+        let holder = format!("{} {:x} {chance:x}", caller(), std::process::id());
+        let lease = driving.lease.unwrap_or(LEASE);
+        let controller = Controller::new(&self.connection, &self.subjects, holder, lease);
+        if driving.trust_signers.is_empty() {
+            return Ok(controller);
+        }
+        let keys = driving.trust_signers.iter().cloned();
+        Ok(controller.trusting(TrustedSigners::new(keys, true)))
     }
 
     fn progress(&self) -> Progress<'_> {
-        match self.is_json {
-            true => Progress::silent(),
-            false => Progress::shown(self.console),
+        if self.is_json {
+            Progress::silent()
+        } else {
+            Progress::shown(self.console)
         }
     }
 
+    /// Follows one rollout to its end, shows it, and returns what a script is told.
     async fn follow_as(
         &self,
         controller: &Controller,
@@ -220,21 +228,18 @@ impl Desk<'_> {
 }
 
 async fn drive(args: &DriveArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
-    let lease = args.lease.length();
+    let controller = desk.controller(&args.driving)?;
     if let Some(id) = &args.id {
-        return desk.follow(id, Role::Drive, lease).await;
+        return desk
+            .follow_as(&controller, id, Role::Drive, desk.progress())
+            .await;
     }
     let rollouts = desk.rollouts().await?;
-    let controller = desk.controller(lease)?;
     let mut worst = None;
     loop {
         let (all, _) = rollouts.list().await.map_err(failed)?;
         let now = SystemClock.now();
-        let is_abandoned = |rollout: &Rollout| {
-            rollout.state.is_active()
-                && is_free(rollout, now)
-                && rollout.collective == *desk.subjects.collective()
-        };
+        let is_abandoned = |rollout: &Rollout| rollout.state.is_active() && is_free(rollout, now);
         let abandoned = all.iter().filter(|stored| is_abandoned(&stored.rollout));
         let driving = abandoned.map(|stored| {
             let id = &stored.rollout.id;
@@ -274,9 +279,11 @@ fn told_to_stop() -> Result<impl Future<Output = ()>, CliError> {
 /// Tells mistakes from failures.
 fn failed(err: RolloutError) -> CliError {
     match err {
-        RolloutError::NotFound(_) | RolloutError::Steer(_) | RolloutError::Collective { .. } => {
-            CliError::usage(err)
+        RolloutError::Steer(SteerError::Unsigned(_)) => {
+            CliError::usage(format!("{err}: give --sign-with or CCM_SIGN_WITH"))
         }
+        RolloutError::NotFound(_) | RolloutError::Steer(_) => CliError::usage(err),
+        RolloutError::TooLarge { .. } => CliError::failed(format!("{err}: choose fewer nodes")),
         RolloutError::Nats(err) => no_bucket(err),
         err => CliError::failed(err),
     }

@@ -4,7 +4,7 @@
 //! drives it, unless somebody does or `--detach` says not to.
 
 use super::super::ask::caller;
-use super::{Desk, LeaseArgs, failed};
+use super::{Desk, DrivingArgs, failed};
 use crate::cli::{CliError, Verdict};
 use crate::fleet::executor::Role;
 use crate::fleet::rollouts::Stored;
@@ -63,7 +63,7 @@ struct GoingArgs {
     detach: bool,
 
     #[command(flatten)]
-    lease: LeaseArgs,
+    driving: DrivingArgs,
 }
 
 pub(super) async fn pause(args: &PauseArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
@@ -100,8 +100,11 @@ pub(super) async fn retry(args: &RetryArgs, desk: &Desk<'_>) -> Result<Verdict, 
 }
 
 pub(super) async fn rollback(args: &RollbackArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
+    let (signer, now) = (desk.connection.signer(), SystemClock.now());
     let rollouts = desk.rollouts().await?;
-    let steered = rollouts.steer(&args.going.id, steer::rollback).await;
+    let steered = rollouts
+        .steer(&args.going.id, |it| steer::rollback(it, signer, now))
+        .await;
     go_on(&args.going, desk, steered.map_err(failed)?.1).await
 }
 
@@ -115,13 +118,11 @@ fn stay(desk: &Desk<'_>, stored: Stored) -> Result<Verdict, CliError> {
 }
 
 async fn go_on(args: &GoingArgs, desk: &Desk<'_>, stored: Stored) -> Result<Verdict, CliError> {
-    match args.detach {
-        true => stay(desk, stored),
-        false => {
-            let controller = desk.controller(args.lease.length())?;
-            let progress = desk.progress().since(&stored.rollout);
-            desk.follow_as(&controller, &args.id, Role::Drive, progress)
-                .await
-        }
+    if args.detach {
+        return stay(desk, stored);
     }
+    let controller = desk.controller(&args.driving)?;
+    let progress = desk.progress().since(&stored.rollout);
+    desk.follow_as(&controller, &args.id, Role::Drive, progress)
+        .await
 }
