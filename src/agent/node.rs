@@ -21,6 +21,8 @@ use super::registrar::Registrar;
 use super::simulate::Pretend;
 use super::trust::Gatekeeper;
 use super::trust::audit::Audit;
+use super::trust::loopback::LoopbackOnly;
+use super::trust::refusals::Refusals;
 use crate::engine::{EventIds, Level, Line};
 use crate::model::Value;
 use crate::model::governor::Claim;
@@ -60,6 +62,9 @@ pub struct Node {
     pub data: DataKeeper,
     pub pause: PauseBook,
     pub gatekeeper: Gatekeeper,
+    /// Decides instead where the agent's file says nothing about trust.
+    pub loopback_only: Option<LoopbackOnly>,
+    pub refusals: Refusals,
     pub audit: Audit,
     pub desk: Desk,
     pub outbox: Outbox,
@@ -137,6 +142,7 @@ impl Node {
             queued,
             last_run: lock(&self.memory.last_run).clone(),
             pause: self.pause.current(),
+            trust: self.trust_status(),
             spool: self.outbox.status(),
             generation: self.generation(),
             facts: self.facts.for_selection(),

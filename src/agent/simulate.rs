@@ -200,6 +200,8 @@ impl Simulation {
                 let mut node = build(config, &subjects, &connection, &spool, none, log, metrics)?;
                 node.facts.know(facts(number, options.nodes));
                 node.pretend = Some(Pretend::new(options.failure_rate, options.latency));
+                // What changes nothing may be asked by anyone.
+                node.loopback_only = None;
                 Agent::assemble(config, node, connection, subjects, cache).await
             }
         });

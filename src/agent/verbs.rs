@@ -19,6 +19,7 @@ use crate::model::document::parse_message;
 use crate::model::envelope::Envelope;
 use crate::model::json;
 use crate::model::label::Labels;
+use crate::model::node::Refusal as Refused;
 use crate::model::policy::Asked;
 use crate::model::request::{EnsureResponse, StatusResponse, parse_ensure, parse_status};
 use crate::model::run::{ApplyRequest, ApplyResponse, CurrentRun, RunId, Trigger, parse_apply};
@@ -97,6 +98,14 @@ impl Answering {
             node,
             readers: Arc::new(Semaphore::new(MOST_READERS)),
             nudge,
+        }
+    }
+
+    /// Has the agent see whether its assignment is new, now and then, though whoever says so is
+    /// refused: what is assigned is refused too, most likely, and its author must hear of that.
+    pub fn refused_nudge(&self) {
+        if self.node.refusals.may_look() {
+            self.nudge.notify_one();
         }
     }
 
@@ -414,6 +423,21 @@ impl Answering {
 
     /// Refuses what the asker may not ask for.
     fn deny(&self, question: &Question, about: &About<'_>, reason: &str) -> Answer {
+        if question.verb == Verb::Nudge {
+            self.refused_nudge();
+        } else {
+            let who = match &*question.asker.name {
+                "" => &question.envelope.caller,
+                signer => signer,
+            };
+            self.node.refusals.add(Refused {
+                time: self.node.clock.now(),
+                what: question.verb.as_str().into(),
+                generation: None,
+                who: who.into(),
+                reason: reason.into(),
+            });
+        }
         self.turn_down(question, about, code::DENIED, reason.to_owned())
     }
 

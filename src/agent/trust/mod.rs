@@ -2,13 +2,16 @@
 //! included.
 //!
 //! With signers in the agent's file a request must carry the signature of one of them, made for
-//! this very subject, not long ago, and never seen before. Then the signer's policy decides. Without
-//! signers everything counts that NATS lets through. What a signature covers is `nats::trust`, what
-//! was seen is `seen`, what is remembered of it is `audit`. Bundles and data from elsewhere are
-//! `vouch`.
+//! this very subject, not long ago, and never seen before. Then the signer's policy decides. Where
+//! the file says nothing, only servers on this machine are obeyed: that is `loopback`. With
+//! `required: false` everything counts that NATS lets through. What a signature covers is
+//! `nats::trust`, what was seen is `seen`, what is remembered of it is `audit` and `refusals`.
+//! Bundles and data from elsewhere are `vouch`.
 
 pub mod audit;
+pub mod loopback;
 mod newest;
+pub mod refusals;
 mod seen;
 mod vouch;
 
@@ -118,7 +121,7 @@ struct Trusted {
 /// Decides who is believed.
 pub struct Gatekeeper {
     clock: Arc<dyn Clock>,
-    /// Nothing where NATS alone decides.
+    /// Nothing where the agent's file says nothing.
     rules: Option<Rules>,
 }
 
@@ -162,6 +165,11 @@ impl Gatekeeper {
     /// Whether signatures are looked at here.
     pub fn is_strict(&self) -> bool {
         self.rules.is_some()
+    }
+
+    /// Returns whether what is not signed is refused; nothing where the agent's file says nothing.
+    pub fn requires_signatures(&self) -> Option<bool> {
+        self.rules.as_ref().map(|rules| rules.required)
     }
 
     /// Returns who asks, if this request may be looked at. It can't be admitted twice.
