@@ -57,6 +57,8 @@ need_root_for_tests() {
 # target/ that is first in PATH.
 need_nats() {
     local tools=$PWD/target/tools/python
+    # Servers that are not on loopback run in a network of their own.
+    need_packages iproute2
     if ! "$tools/bin/python3" -c 'import nats' 2>/dev/null || [ ! -x "$tools/bin/nats-server" ]; then
         python3 -c 'import ensurepip' 2>/dev/null || need_packages python3-venv
         echo "installing nats-server and nats-py below target/tools"

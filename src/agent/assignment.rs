@@ -11,13 +11,14 @@ use super::cache::{Cache, Copy};
 use super::feed::fetch_object;
 use super::node::Node;
 use super::schedule::perform;
+use super::trust::loopback::NoTrust;
 use super::trust::{Asker, Unfit, Unproven};
 use super::work::{Done, Order};
 use crate::engine::{Level, Mode};
 use crate::model::decision::AssignmentSignature;
 use crate::model::governor::Claim;
 use crate::model::json;
-use crate::model::node::{Assignment, BundleRef, Drift, REPORT, Report};
+use crate::model::node::{Assignment, BundleRef, Drift, REPORT, Refusal, Report};
 use crate::model::run::{RunOutcome, RunSummary, Trigger};
 use crate::nats::streams::{DESIRED, MANIFESTS, REPORTED};
 use crate::nats::{Connection, NatsError, Subjects};
@@ -40,9 +41,12 @@ pub enum Check {
 
 /// Why an assignment is not followed.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
-    #[error("it can't be read: {0}")]
+enum NotFollowed {
+    /// What it holds is not repeated: it may be a secret.
+    #[error("the assignment can't be read beyond line {}, column {}", .0.line(), .0.column())]
     Unreadable(#[from] serde_json::Error),
+    #[error(transparent)]
+    NoTrust(#[from] NoTrust),
     #[error(transparent)]
     Unfit(#[from] Unfit),
 }
@@ -57,6 +61,8 @@ pub struct Assignments {
     followed: Option<(u64, Option<AssignmentSignature>)>,
     /// What was last reported, and whether the bus has it.
     report: Option<(Report, bool)>,
+    /// What was refused last since the agent started, so that it is told once.
+    refused: Option<Refusal>,
 }
 
 impl Assignments {
@@ -70,6 +76,7 @@ impl Assignments {
             followed: None,
             // The bus may have been away when it was written.
             report: report.map(|report| (report, false)),
+            refused: None,
         }
     }
 
@@ -142,21 +149,25 @@ impl Assignments {
     }
 
     /// Returns the assignment: the one on the bus, or the last one seen while the bus is away.
-    async fn wanted(&self) -> Option<(Assignment, Asker)> {
+    async fn wanted(&mut self) -> Option<(Assignment, Asker)> {
         match self.ask().await {
-            Ok(Some(text)) => match self.read(&text) {
+            Ok(Some(text)) => match self.read(&text).await {
                 Ok((assignment, asker)) => {
                     self.keep("assignment.json", &assignment);
+                    self.note_refusal(None);
                     Some((assignment, asker))
                 }
-                Err(reason) => {
-                    self.complain("Not following the assignment", &reason.to_string());
+                // The connection was lost meanwhile; that is no refusal.
+                Err((_, NotFollowed::NoTrust(NoTrust::Unknown(_)))) => self.last_seen(),
+                Err((found, reason)) => {
+                    self.refuse(found.as_ref(), &reason);
                     self.last_seen()
                 }
             },
             Ok(None) => {
                 // No longer assigned: forgotten here, too.
                 let _ = files::remove(&self.file("assignment.json"));
+                self.note_refusal(None);
                 None
             }
             Err(NatsError::NoBucket(_)) => None,
@@ -173,11 +184,21 @@ impl Assignments {
         Ok(bucket.get(&key).await?.map(|entry| entry.value))
     }
 
-    /// Reads an assignment, if whoever stands for it may assign.
-    fn read(&self, text: &[u8]) -> Result<(Assignment, Asker), Refused> {
-        let assignment = serde_json::from_slice(text)?;
-        let asker = self.accept(&assignment)?;
-        Ok((assignment, asker))
+    /// Reads an assignment, if whoever stands for it may assign; else returns what could be read.
+    async fn read(
+        &self,
+        text: &[u8],
+    ) -> Result<(Assignment, Asker), (Option<Assignment>, NotFollowed)> {
+        let found: Assignment =
+            serde_json::from_slice(text).map_err(|err| (None, NotFollowed::from(err)))?;
+        let checked = match &self.node.loopback_only {
+            Some(loopback) => loopback.check().await.map_err(NotFollowed::from),
+            None => Ok(()),
+        };
+        match checked.and_then(|()| Ok(self.accept(&found)?)) {
+            Ok(asker) => Ok((found, asker)),
+            Err(reason) => Err((Some(found), reason)),
+        }
     }
 
     fn accept(&self, assignment: &Assignment) -> Result<Asker, Unfit> {
@@ -195,9 +216,64 @@ impl Assignments {
 
     /// Returns the last one seen, if it would still be followed.
     fn last_seen(&self) -> Option<(Assignment, Asker)> {
+        let loopback = self.node.loopback_only.as_ref();
+        if loopback.is_some_and(|loopback| loopback.remote().is_some()) {
+            return None;
+        }
         let assignment = read_document(&self.file("assignment.json"))?;
         let asker = self.accept(&assignment).ok()?;
         Some((assignment, asker))
+    }
+
+    /// Tells everyone who looks at the node why its assignment is not followed.
+    fn refuse(&mut self, found: Option<&Assignment>, reason: &NotFollowed) {
+        let signature = found.and_then(|found| found.signature.as_ref());
+        let refusal = Refusal {
+            time: self.node.clock.now(),
+            what: Refusal::ASSIGNMENT.into(),
+            generation: found.map(|found| found.generation),
+            who: signature.map_or_else(String::new, |it| it.signer().to_owned()),
+            reason: reason.to_string(),
+        }
+        .shortened();
+        let is_repeated = |before: &Refusal| before.is_repeated_by(&refusal);
+        if self.refused.as_ref().is_some_and(is_repeated) {
+            return;
+        }
+        self.complain("Not following the assignment", &refusal.reason);
+        self.node.refusals.add(refusal.clone());
+        self.note_refusal(Some(refusal));
+    }
+
+    /// Puts into the report why the present assignment is not followed, or that it is.
+    fn note_refusal(&mut self, refusal: Option<Refusal>) {
+        self.refused.clone_from(&refusal);
+        let before = self.report.as_ref().map(|(report, _)| report);
+        if before.and_then(|report| report.refusal.as_ref()) == refusal.as_ref() {
+            return;
+        }
+        let report = Report {
+            refusal,
+            timestamp: self.node.clock.now(),
+            ..before.cloned().unwrap_or_else(|| self.empty_report())
+        };
+        self.keep("report.json", &report);
+        self.report = Some((report, false));
+    }
+
+    /// Returns the report of a node that has not followed anything yet.
+    fn empty_report(&self) -> Report {
+        Report {
+            protocol: REPORT.into(),
+            identity: self.node.identity.clone(),
+            generation: 0,
+            manifests: Vec::new(),
+            run: None,
+            drift: Vec::new(),
+            error: String::new(),
+            refusal: None,
+            timestamp: self.node.clock.now(),
+        }
     }
 
     async fn converge(&mut self, assignment: Assignment, asker: &Asker, trigger: Trigger) {
@@ -242,6 +318,7 @@ impl Assignments {
             run: worst,
             drift,
             error,
+            refusal: self.refused.clone(),
             timestamp: self.node.clock.now(),
         };
         self.keep("report.json", &report);

@@ -65,6 +65,8 @@ use registrar::Registrar;
 use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
 use trust::audit::Audit;
+use trust::loopback::{LoopbackOnly, NoTrust};
+use trust::refusals::Refusals;
 use trust::{Gatekeeper, TrustError, this_boot};
 use verbs::Answering;
 
@@ -159,6 +161,7 @@ impl Agent {
             ("events", recovered.to_string()),
         ];
         node.say(Level::Info, "Agent starting", &fields);
+        warn_about_trust(&node);
         let cache = Cache::open(&config.cache_dir)?;
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
         agent.begin_publishing(spool);
@@ -414,6 +417,20 @@ impl Agent {
     }
 }
 
+/// Warns where orders are obeyed that nobody signed, and where none can be obeyed.
+fn warn_about_trust(node: &Node) {
+    if node.gatekeeper.requires_signatures() == Some(false) {
+        let text = "Requests and assignments without a signature are obeyed: agent.yaml says \
+                    trust: {required: false}";
+        node.say(Level::Warn, text, &[]);
+    }
+    let loopback = node.loopback_only.as_ref();
+    if let Some(server) = loopback.and_then(LoopbackOnly::remote) {
+        let fields = [("reason", NoTrust::Remote { server }.to_string())];
+        node.say(Level::Warn, "Requests and assignments are refused", &fields);
+    }
+}
+
 /// Waits for the current run and reports whether it ended in time.
 async fn is_idle(node: &Node, limit: Duration) -> bool {
     let desk = node.desk.clone();
@@ -500,7 +517,11 @@ fn build(
         ),
         clock,
         pause,
+        loopback_only: trust
+            .is_none()
+            .then(|| LoopbackOnly::new(connection.clone())),
         gatekeeper,
+        refusals: Refusals::default(),
         audit: Audit::default(),
         desk,
         outbox,

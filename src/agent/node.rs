@@ -18,11 +18,13 @@ use super::outbox::Outbox;
 use super::registrar::Registrar;
 use super::trust::Gatekeeper;
 use super::trust::audit::Audit;
+use super::trust::loopback::LoopbackOnly;
+use super::trust::refusals::Refusals;
 use crate::engine::{EventIds, Level, Line};
 use crate::model::Value;
 use crate::model::governor::Claim;
 use crate::model::id::EventId;
-use crate::model::node::{NODE_STATUS, NodeName, NodeStatus, Token, TrustStatus};
+use crate::model::node::{NODE_STATUS, NodeName, NodeStatus, Token};
 use crate::model::run::RunSummary;
 use crate::nats::Bus;
 use crate::run::executor::Executor;
@@ -59,6 +61,9 @@ pub struct Node {
     pub data: DataKeeper,
     pub pause: PauseStore,
     pub gatekeeper: Gatekeeper,
+    /// Decides instead where the agent's file says nothing about trust.
+    pub loopback_only: Option<LoopbackOnly>,
+    pub refusals: Refusals,
     pub audit: Audit,
     pub desk: Desk,
     pub outbox: Outbox,
@@ -129,11 +134,9 @@ impl Node {
             queued,
             last_run: lock(&self.memory.last_run).clone(),
             pause: self.pause.current(),
+            trust: self.trust_status(),
             spool: self.outbox.status(),
             generation: self.generation(),
-            trust: Some(TrustStatus {
-                required: self.gatekeeper.is_required(),
-            }),
             facts: self.facts.for_selection(),
         }
     }

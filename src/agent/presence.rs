@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::node::Node;
 use crate::engine::Level;
@@ -19,6 +19,9 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// How long news wait for more: a run that is over soon is told once.
 const GATHER: Duration = Duration::from_secs(1);
+
+/// The shortest time between two beats that are due to refusals: strangers can cause them.
+const REFUSALS_EVERY: Duration = Duration::from_secs(3);
 
 /// Keeps the presence of a node.
 pub struct Presence {
@@ -34,6 +37,7 @@ impl Presence {
         let mut beat = interval(self.node.beat);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut complained: Option<Instant> = None;
+        let mut told = Instant::now();
         let mut bucket = None;
         loop {
             tokio::select! {
@@ -42,10 +46,12 @@ impl Presence {
                 () = self.node.pause.changed() => {}
                 Ok(()) = link.changed() => {}
                 () = self.news() => {}
+                () = self.refusals(told) => {}
             }
             if !matches!(*link.borrow_and_update(), Link::Up { .. }) {
                 continue;
             }
+            told = Instant::now();
             let Err(err) = self.say_so(&mut bucket).await else {
                 continue;
             };
@@ -72,8 +78,18 @@ impl Presence {
         sleep(GATHER).await;
     }
 
+    /// Waits until something was refused, and until it may be told.
+    async fn refusals(&self, told: Instant) {
+        self.node.refusals.news().await;
+        sleep_until(told + REFUSALS_EVERY).await;
+    }
+
     async fn say_so(&self, bucket: &mut Option<Bucket>) -> Result<(), String> {
         let node = self.node.clone();
+        if let Some(loopback) = &node.loopback_only {
+            // Noted there; the status tells it.
+            let _ = loopback.check().await;
+        }
         // Facts may have to be gathered, and a file system may be slow.
         let status = tokio::task::spawn_blocking(move || node.status());
         let status = status.await.map_err(|err| err.to_string())?;

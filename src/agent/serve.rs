@@ -6,8 +6,10 @@ use tokio::sync::{Semaphore, watch};
 
 use super::node::{Node, VERSION};
 use super::trust::audit::Request;
+use super::trust::loopback::is_order;
 use super::verbs::{Answer, Answering, MALFORMED, Question, code, refuse};
 use crate::model::envelope::{CALLER, Envelope, IDENTITY, REQUEST_ID};
+use crate::model::node::Refusal;
 use crate::nats::micro::{self, Endpoint, Incoming, Served, Service};
 use crate::nats::{Connection, Headers, NatsError, Subjects, Verb};
 
@@ -117,15 +119,31 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering
         // Whoever sends it: the node only reads its own assignment, which is checked for itself.
         answering.look_at_assignment();
     }
+    let deny = |reason: String, remedy: Option<&str>| {
+        node.refusals.add(Refusal {
+            time: node.clock.now(),
+            what: verb.as_str().into(),
+            generation: None,
+            who: incoming.header(CALLER).unwrap_or_default().into(),
+            reason: reason.clone(),
+        });
+        // The header holds the first line.
+        let text = match remedy {
+            Some(remedy) => format!("denied: {reason}\n{remedy}"),
+            None => format!("denied: {reason}"),
+        };
+        turn_down(code::DENIED, &reason, text)
+    };
+    if let Some(loopback) = node.loopback_only.as_ref().filter(|_| is_order(verb))
+        && let Err(err) = loopback.check().await
+    {
+        return deny(err.to_string(), None);
+    }
     let keeper = &node.gatekeeper;
     let asker = match keeper.admit(&incoming.subject, &incoming.headers, &incoming.body) {
         Ok(asker) => asker,
         Err(_) if verb == Verb::Nudge => return Answer::Silence,
-        Err(denied) => {
-            let reason = denied.to_string();
-            let text = format!("denied: {reason}");
-            return turn_down(code::DENIED, &reason, text);
-        }
+        Err(denied) => return deny(denied.to_string(), denied.remedy()),
     };
     let envelope = match Envelope::open(|name| incoming.header(name)) {
         Ok(envelope) => envelope,

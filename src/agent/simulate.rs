@@ -219,7 +219,9 @@ impl Simulation {
                     executor: executor.clone(),
                     facts: Some(facts(number, options.nodes)),
                 };
-                let node = build(config, &subjects, &connection, &spool, parts)?;
+                let mut node = build(config, &subjects, &connection, &spool, parts)?;
+                // What changes nothing may be asked by anyone.
+                node.loopback_only = None;
                 let agent = Agent::assemble(config, node, connection, subjects, cache).await?;
                 Ok::<_, AgentError>((agent, executor))
             }

@@ -19,6 +19,7 @@ use crate::model::document::parse_message;
 use crate::model::envelope::Envelope;
 use crate::model::json;
 use crate::model::label::Labels;
+use crate::model::node::Refusal as Refused;
 use crate::model::policy::Asked;
 use crate::model::request::{EnsureResponse, StatusResponse, parse_ensure, parse_status};
 use crate::model::run::{ApplyRequest, ApplyResponse, CurrentRun, RunId, Trigger, parse_apply};
@@ -420,6 +421,20 @@ impl Answering {
 
     /// Refuses what the asker may not ask for.
     fn deny(&self, question: &Question, about: &About<'_>, reason: &str) -> Answer {
+        // What a nudge is about has a refusal of its own.
+        if question.verb != Verb::Nudge {
+            let who = match &*question.asker.name {
+                "" => &question.envelope.caller,
+                signer => signer,
+            };
+            self.node.refusals.add(Refused {
+                time: self.node.clock.now(),
+                what: question.verb.as_str().into(),
+                generation: None,
+                who: who.into(),
+                reason: reason.into(),
+            });
+        }
         self.turn_down(question, about, code::DENIED, reason.to_owned())
     }
 

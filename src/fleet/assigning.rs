@@ -206,7 +206,7 @@ impl Assigning {
 
 /// Reports whether a node follows only what is signed.
 pub(super) fn requires_signature(status: &NodeStatus) -> bool {
-    status.trust.is_some_and(|trust| trust.required)
+    status.trust.as_ref().is_some_and(|trust| trust.required)
 }
 
 /// Returns the assignment of a rollout, without who stands for it.

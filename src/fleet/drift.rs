@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::probe::{Answer, Question, Silence};
 use crate::model::event::TransactionEvent;
-use crate::model::node::{Assignment, BundleRef, Drift, NodeName, Report};
+use crate::model::node::{Assignment, BundleRef, Drift, NodeName, Refusal, Report};
 use crate::model::text::{maybe_timestamp, timestamp};
 use crate::nats::feed::Reading;
 use crate::nats::kv::Entry;
@@ -65,6 +65,9 @@ pub struct NodeDrift {
     /// Why the assignment could not be tried, or the node not asked.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
+    /// Why the node does not follow the assignment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
     #[serde(skip)]
     wanted: Option<Assignment>,
 }
@@ -75,7 +78,10 @@ impl NodeDrift {
         let wanted_generation = wanted.as_ref().map_or(0, |it| it.generation);
         let reported_generation = report.as_ref().map_or(0, |it| it.generation);
         let reported = report.as_ref().map(|it| it.timestamp);
-        let (drift, error) = report.map_or_else(Default::default, |it| (it.drift, it.error));
+        let (drift, error, refusal) =
+            report.map_or_else(Default::default, |it| (it.drift, it.error, it.refusal));
+        let is_about_this = |it: &Refusal| it.generation == Some(wanted_generation);
+        let refusal = refusal.filter(|it| wanted.is_some() && is_about_this(it));
         let mut found = Self {
             node,
             standing: Standing::Unassigned,
@@ -88,10 +94,11 @@ impl NodeDrift {
             reported,
             drift,
             error,
+            refusal,
             wanted,
         };
         found.standing = found.stand();
-        if found.standing == Standing::Lagging {
+        if found.standing == Standing::Lagging || found.refusal.is_some() {
             // What it said is about something else.
             found.drift.clear();
             found.error.clear();
@@ -102,6 +109,8 @@ impl NodeDrift {
     fn stand(&self) -> Standing {
         if self.wanted.is_none() {
             Standing::Unassigned
+        } else if self.refusal.is_some() {
+            Standing::Failed
         } else if self.reported_generation < self.wanted_generation {
             Standing::Lagging
         } else if !self.drift.is_empty() {
@@ -323,6 +332,23 @@ mod tests {
         assert_eq!((lagging.drift.len(), lagging.error.as_str()), (0, ""));
         assert_eq!(found[0].questions().len(), 1);
         assert_eq!(found[5].questions().len(), 0);
+    }
+
+    #[test]
+    fn a_node_that_refuses_its_assignment_has_failed() {
+        let refused = |generation: u64| {
+            let mut entry = reported("lab.a", 1, &["/old"], "");
+            let mut report: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
+            report["refusal"] = json!({
+                "time": "2027-01-15T08:00:00Z", "what": "assignment", "generation": generation,
+                "reason": "assignment is not signed"
+            });
+            entry.value = report.to_string().into();
+            let found = compare(&subjects(), &[assigned("lab.a", 2)], &[entry]).remove(0);
+            (found.standing, found.refusal.is_some(), found.drift.len())
+        };
+        assert_eq!(refused(2), (Standing::Failed, true, 0));
+        assert_eq!(refused(3), (Standing::Lagging, false, 0));
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Heard {
     /// It is about the bundle of the rollout.
     is_ours: bool,
     progress: Progress,
+    /// The generation that the node does not follow, and why.
+    refused: Option<(u64, String)>,
 }
 
 impl Heard {
@@ -25,6 +27,10 @@ impl Heard {
             generation: report.generation,
             is_ours: report.manifests == [rollout.bundle.clone()],
             progress: progress(report, rollout.settings.health_gate),
+            refused: report
+                .refusal
+                .as_ref()
+                .and_then(|it| Some((it.generation?, it.to_string()))),
         }
     }
 }
@@ -32,6 +38,15 @@ impl Heard {
 /// Notes what was heard of a node. Returns whether that changed anything.
 pub fn note(rollout: &mut Rollout, node: &NodeName, heard: &Heard) -> bool {
     let news = match rollout.progress(node) {
+        Progress::Assigned { generation, .. } | Progress::Unreachable { generation }
+            if heard
+                .refused
+                .as_ref()
+                .is_some_and(|(it, _)| it == generation) =>
+        {
+            let reason = heard.refused.as_ref().map_or("", |(_, reason)| reason);
+            Progress::failed(reason)
+        }
         Progress::Assigned { generation, .. } | Progress::Unreachable { generation } => {
             if heard.generation < *generation {
                 return false;
@@ -195,6 +210,24 @@ mod tests {
             rollout.state = state;
             assert_eq!(exit_code(&rollout), code, "{rollout:?}");
         }
+    }
+
+    #[test]
+    fn a_node_that_refuses_what_it_was_told_has_failed_at_once() {
+        let mut report = report(4, "changed", 0, 0);
+        let mut refuse = |generation: u64| {
+            report.refusal = serde_json::from_value(json!({
+                "time": "2027-01-15T08:00:00Z", "what": "assignment", "generation": generation,
+                "who": "UX", "reason": "signer of the assignment is not trusted here"
+            }))
+            .unwrap();
+            after(rollout(assigned()), &report)
+        };
+        let reason = "refused assignment of generation 5 by UX: signer of the assignment is not \
+                      trusted here";
+        assert_eq!(refuse(5), Progress::failed(reason));
+        // What it refused before was something else.
+        assert_eq!(refuse(4), assigned());
     }
 
     #[test]

@@ -110,6 +110,15 @@ pub enum AssignmentSignature {
 }
 
 impl AssignmentSignature {
+    /// Returns the public key of who decided it.
+    pub fn signer(&self) -> &str {
+        match self {
+            Self::Direct(direct) => &direct.signer,
+            Self::Restored(restored) => &restored.rollback.signer,
+            Self::Decided(decided) => &decided.member.decision.signer,
+        }
+    }
+
     /// Returns the decisions that an assignment is said to follow from.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         let (member, origin) = match self {

@@ -6,14 +6,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::decision::AssignmentSignature;
 use super::event::TransactionEvent;
 use super::governor::Claim;
 use super::run::{CurrentRun, RunSummary};
-use super::text::{maybe_timestamp, quote, timestamp};
+use super::text::{maybe_timestamp, quote, timestamp, to_the_second};
 use super::{Value, json};
 
 pub const NODE_STATUS: &str = "io.choria.ccm.v1.node.status";
@@ -22,6 +22,12 @@ pub const REPORT: &str = "io.choria.ccm.v1.node.report";
 
 /// The longest name of a node; DNS allows no longer one.
 const MAX_NAME: usize = 253;
+
+/// The longest text of a refusal.
+const MAX_REFUSAL_TEXT: usize = 1024;
+
+/// What is said about a node whose file says `trust: {required: false}`.
+const OPEN: &str = "obeys unsigned requests";
 
 /// The longest single word of a subject that we make; the name of every node fits into one.
 const MAX_TOKEN: usize = MAX_NAME;
@@ -186,6 +192,75 @@ pub struct SpoolStatus {
     pub dropped: u64,
 }
 
+/// An order that a node did not obey, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    #[serde(with = "timestamp")]
+    pub time: DateTime<Utc>,
+    /// The verb of the request, or `assignment`.
+    pub what: String,
+    /// The generation of the assignment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// Who asked: the signer, or what an unproven caller says; empty if nobody says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub who: String,
+    pub reason: String,
+}
+
+impl Refusal {
+    /// What an assignment is called.
+    pub const ASSIGNMENT: &str = "assignment";
+
+    /// Returns it with texts that are safe to publish again and again: much of it was written by
+    /// whoever was refused.
+    #[must_use]
+    pub fn shortened(mut self) -> Self {
+        for text in [&mut self.who, &mut self.reason] {
+            let kept = text.chars().filter(|c| !c.is_control());
+            *text = kept.take(MAX_REFUSAL_TEXT).collect();
+        }
+        self
+    }
+
+    /// Reports whether two are the same order, refused for the same reason.
+    pub fn is_repeated_by(&self, other: &Self) -> bool {
+        let time = other.time;
+        Self {
+            time,
+            ..self.clone()
+        } == *other
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "refused {}", self.what)?;
+        if let Some(generation) = self.generation {
+            write!(out, " of generation {generation}")?;
+        }
+        if !self.who.is_empty() {
+            write!(out, " by {}", self.who)?;
+        }
+        write!(out, ": {}", self.reason)
+    }
+}
+
+/// Whose orders a node obeys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustStatus {
+    /// Requests and assignments without a trusted signature are refused: the agent's file says so,
+    /// or says nothing while the agent has a NATS server that is not on its machine.
+    #[serde(default)]
+    pub required: bool,
+    /// The agent's file says `trust: {required: false}`: whoever NATS lets through is obeyed.
+    #[serde(default)]
+    pub open: bool,
+    /// What was last refused since the agent started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_refusal: Option<Refusal>,
+}
+
 /// What a node says about itself: the answer to a ping, and its presence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -212,24 +287,38 @@ pub struct NodeStatus {
     pub last_run: Option<RunSummary>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
+    /// Whose orders it obeys; older agents do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<TrustStatus>,
     #[serde(default)]
     pub spool: SpoolStatus,
     /// The generation of the assignment that the node last converged to.
     #[serde(default)]
     pub generation: u64,
-    /// Whether it follows only signed orders; unknown for agents that do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trust: Option<TrustStatus>,
     /// Facts that selections use: what does not change from minute to minute.
     #[serde(default)]
     pub facts: Value,
 }
 
-/// How a node decides whose orders it follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrustStatus {
-    /// Whether requests and assignments must be signed.
-    pub required: bool,
+/// How long a refusal is worth a note.
+const NOTED: TimeDelta = TimeDelta::hours(1);
+
+impl NodeStatus {
+    /// Returns what one should know about whom the node obeys: that it is open to all, and what it
+    /// refused lately. Empty where there is nothing to say.
+    pub fn trust_note(&self) -> String {
+        let Some(trust) = &self.trust else {
+            return String::new();
+        };
+        let open = trust.open.then(|| OPEN.to_owned());
+        let is_recent =
+            |refusal: &&Refusal| self.timestamp.signed_duration_since(refusal.time) < NOTED;
+        let refusal = trust.last_refusal.as_ref().filter(is_recent);
+        let refusal =
+            refusal.map(|refusal| format!("{refusal} ({})", to_the_second(&refusal.time)));
+        let notes: Vec<String> = [open, refusal].into_iter().flatten().collect();
+        notes.join("; ")
+    }
 }
 
 /// A manifest bundle in the object store, by content.
@@ -347,6 +436,9 @@ pub struct Report {
     /// Why the assignment could not even be tried.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+    /// Why the node does not follow the assignment that it has now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
     #[serde(with = "timestamp")]
     pub timestamp: DateTime<Utc>,
 }
@@ -436,6 +528,33 @@ mod tests {
         }
         let other = "web2.lab".parse().unwrap();
         assert_ne!(assignment.signable(&other).unwrap(), signable);
+    }
+
+    #[test]
+    fn whom_a_node_obeys_and_what_it_refused_lately_is_noted() {
+        let note = |trust: &str| {
+            let text = format!(
+                r#"{{"protocol":"p","identity":"a","collective":"c","version":"1","beat":30,
+                "started":"2027-01-15T08:00:00Z","timestamp":"2027-01-15T08:00:00Z",
+                "trust":{trust}}}"#
+            );
+            let status: NodeStatus = serde_json::from_str(&text).unwrap();
+            status.trust_note()
+        };
+        assert_eq!(note("null"), "");
+        assert_eq!(note(r#"{"required":true}"#), "");
+        assert_eq!(note(r#"{"open":true}"#), "obeys unsigned requests");
+        let refused = |time: &str| {
+            format!(
+                r#"{{"required":true,"last_refusal":{{"time":"{time}","what":"ensure",
+                "who":"ann","reason":"request is not signed"}}}}"#
+            )
+        };
+        assert_eq!(
+            note(&refused("2027-01-15T07:59:00Z")),
+            "refused ensure by ann: request is not signed (2027-01-15T07:59:00Z)"
+        );
+        assert_eq!(note(&refused("2027-01-15T06:59:00Z")), "");
     }
 
     #[test]

@@ -2,14 +2,18 @@
 //! included.
 //!
 //! With signers in the agent's file a request must carry the signature of one of them, made for
-//! this very subject, not long ago, and never seen before. Then the signer's policy decides. Without
-//! signers everything counts that NATS lets through. What a signature covers is `nats::trust`, what
-//! was seen is `seen`, what is remembered of it is `audit`. Bundles and data from elsewhere are
-//! `vouch`, assignments that follow from a signed rollout `decided`.
+//! this very subject, not long ago, and never seen before. Then the signer's policy decides. Where
+//! the file says nothing, only servers on this machine are obeyed: that is `loopback`. With
+//! `required: false` everything counts that NATS lets through. What a signature covers is
+//! `nats::trust`, what was seen is `seen`, what is remembered of it is `audit` and `refusals`.
+//! Bundles and data from elsewhere are `vouch`, assignments that follow from a signed rollout
+//! `decided`.
 
 pub mod audit;
 mod decided;
+pub mod loopback;
 mod newest;
+pub mod refusals;
 mod seen;
 mod vouch;
 
@@ -132,7 +136,7 @@ struct Trusted {
 /// Decides who is believed.
 pub struct Gatekeeper {
     clock: Arc<dyn Clock>,
-    /// Nothing where NATS alone decides.
+    /// Nothing where the agent's file says nothing.
     rules: Option<Rules>,
 }
 
@@ -179,9 +183,9 @@ impl Gatekeeper {
         self.rules.is_some()
     }
 
-    /// Whether requests and assignments without a signature are refused here.
-    pub fn is_required(&self) -> bool {
-        self.rules.as_ref().is_some_and(|rules| rules.required)
+    /// Returns whether what is not signed is refused; nothing where the agent's file says nothing.
+    pub fn requires_signatures(&self) -> Option<bool> {
+        self.rules.as_ref().map(|rules| rules.required)
     }
 
     /// Returns who asks, if this request may be looked at. It can't be admitted twice.

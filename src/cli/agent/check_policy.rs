@@ -51,7 +51,8 @@ pub(in crate::cli) fn run(
 
 fn decide(args: &Args, config: &Config) -> (bool, String) {
     let Some(trust) = &config.trust else {
-        let reason = "no trust in this file: everything counts that NATS lets through";
+        let reason =
+            "no trust in this file: NATS servers on this machine are obeyed, and no others";
         return (true, reason.into());
     };
     let is_meant = |key: &str, name: &str| key == args.signer || name == args.signer;

@@ -130,6 +130,9 @@ fn node_text(node: &NodeDrift, touched: &[Touched]) -> String {
             node.reported_generation, node.wanted_generation
         ));
     }
+    if let Some(refusal) = &node.refusal {
+        text.push_str(&format!(": {refusal}"));
+    }
     if !node.error.is_empty() {
         text.push_str(&format!(": {}", node.error));
     }

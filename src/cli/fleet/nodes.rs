@@ -106,12 +106,15 @@ impl<'a> Row<'a> {
         let Some(status) = self.status else {
             return String::new();
         };
-        match (&status.pause, &status.current_run) {
+        let doing = match (&status.pause, &status.current_run) {
             (Some(pause), _) if pause.by.is_empty() => pause.reason.clone(),
             (Some(pause), _) => format!("{} ({})", pause.reason, pause.by),
             (None, Some(run)) => format!("{} {}", run.source, run.run_id),
             (None, None) => String::new(),
-        }
+        };
+        let mut notes = vec![doing, status.trust_note()];
+        notes.retain(|note| !note.is_empty());
+        notes.join("; ")
     }
 
     fn cells(&self) -> [String; 5] {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::happening::{Happening, short};
 use crate::model::label::Labels;
-use crate::model::node::{Assignment, NodeName, NodeStatus, Report, Token};
+use crate::model::node::{Assignment, NodeName, NodeStatus, Refusal, Report, Token};
 use crate::model::run::{RunOutcome, RunSummary};
 use crate::model::text::maybe_timestamp;
 use crate::model::{Value, json};
@@ -224,6 +224,13 @@ impl Node {
         reported < wanted
     }
 
+    /// Returns why it does not follow its assignment.
+    fn refusal(&self) -> Option<&Refusal> {
+        let wanted = self.wanted.as_ref()?.generation;
+        let refusal = self.report.as_ref()?.refusal.as_ref()?;
+        (refusal.generation == Some(wanted)).then_some(refusal)
+    }
+
     /// Returns why the assignment could not even be tried.
     fn error(&self) -> &str {
         let report = self.report.as_ref().filter(|_| !self.is_lagging());
@@ -241,7 +248,8 @@ impl Node {
             return NodeState::Running;
         }
         let outcome = self.last_run().map(|run| run.outcome);
-        if outcome == Some(RunOutcome::Failed) || !self.error().is_empty() {
+        let has_error = !self.error().is_empty() || self.refusal().is_some();
+        if outcome == Some(RunOutcome::Failed) || has_error {
             return NodeState::Failed;
         }
         let has_drift = self
@@ -267,13 +275,17 @@ impl Node {
                 || "its last run was a noop that would change something".to_owned(),
                 |one| format!("{}#{}: {}", one.type_name, one.name, one.message),
             )),
-            NodeState::Offline | NodeState::Stable => None,
+            NodeState::Stable => status.map(NodeStatus::trust_note),
+            NodeState::Offline => None,
         };
         short(&text.unwrap_or_default())
     }
 
     /// Returns why it failed, as far as anybody said.
     fn failure(&self) -> String {
+        if let Some(refusal) = self.refusal() {
+            return refusal.to_string();
+        }
         let run = self.last_run().filter(|run| !run.error.is_empty());
         if let Some(run) = run {
             return run.error.clone();

@@ -26,6 +26,7 @@ use super::{NatsError, Subject, backoff};
 mod failure;
 mod login;
 mod message;
+mod remote;
 
 pub use message::{Headers, Message, Reply};
 
@@ -92,6 +93,8 @@ pub struct Connection {
     api: Arc<str>,
     /// Who signs what is asked.
     signer: Option<Arc<Signer>>,
+    /// A configured server that is not on this machine.
+    configured_remote: Option<Arc<str>>,
 }
 
 /// Connects. With [`Patience::ForEver`] it returns at once and [`Connection::state`] tells when
@@ -109,6 +112,7 @@ pub async fn connect(
     let (sender, link) = watch::channel(Link::Down);
     let (complain, trouble) = watch::channel(String::new());
     let servers: Vec<&str> = settings.servers.iter().map(|s| s.as_str()).collect();
+    let configured_remote = remote::first_remote(servers.iter().copied()).map(Arc::from);
     let connecting = options(settings, patience, name, sender, complain).connect(servers);
     let client = match patience {
         Patience::ForEver => connecting.await,
@@ -142,6 +146,7 @@ pub async fn connect(
             Api::Prefix(prefix) => prefix.as_str().into(),
         },
         signer: None,
+        configured_remote,
     })
 }
 

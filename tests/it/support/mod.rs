@@ -6,6 +6,7 @@ pub mod deb;
 pub mod demo;
 pub mod fleet;
 pub mod http;
+pub mod namespace;
 pub mod nats;
 pub mod pack;
 pub mod packages;

@@ -16,6 +16,7 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 pub struct NatsServer {
     directory: tempfile::TempDir,
     config: String,
+    host: &'static str,
     port: u16,
     child: Option<Child>,
 }
@@ -28,10 +29,20 @@ impl NatsServer {
 
     /// Starts a server with more lines in its configuration.
     pub fn with(config: &str) -> Self {
+        Self::on("127.0.0.1", config)
+    }
+
+    /// Starts a server that listens on every address, for tests in a network of their own.
+    pub fn on_all_addresses(config: &str) -> Self {
+        Self::on("0.0.0.0", config)
+    }
+
+    fn on(host: &'static str, config: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut server = Self {
             directory,
             config: config.into(),
+            host,
             port: free_port(),
             child: None,
         };
@@ -40,7 +51,12 @@ impl NatsServer {
     }
 
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        self.url_at("127.0.0.1")
+    }
+
+    /// Returns the URL of the server at another address it listens on.
+    pub fn url_at(&self, host: &str) -> String {
+        format!("nats://{host}:{}", self.port)
     }
 
     /// Kills the server as a power cut would.
@@ -56,8 +72,8 @@ impl NatsServer {
         let store = self.directory.path().join("store");
         let file = self.directory.path().join("server.conf");
         let text = format!(
-            "listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: {store:?} }}\n{}\n",
-            self.port, self.config
+            "listen: \"{}:{}\"\njetstream {{ store_dir: {store:?} }}\n{}\n",
+            self.host, self.port, self.config
         );
         std::fs::write(&file, text).unwrap();
         let log = std::fs::File::create(self.directory.path().join("log")).unwrap();

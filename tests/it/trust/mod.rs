@@ -2,11 +2,13 @@
 
 mod assigned;
 mod data;
+mod default_closed;
 mod forged;
 mod hostile;
 mod permissions;
 mod policy;
 mod pushed;
+mod refusals;
 mod rollouts;
 mod sign_with;
 mod sources;

@@ -44,7 +44,7 @@ export function node(main, name) {
     parts.state.fill(row.state, () => badge(row.state));
     parts.buttons.fill(canAct(), () => canAct() && deeds([name], load));
     parts.now.fill([row, status, labels], () => now(row, status, labels));
-    parts.assignment.fill([assignment, row.lagging, report?.error], () => assigned(assignment, row, report));
+    parts.assignment.fill([assignment, row.lagging, report?.error, report?.refusal], () => assigned(assignment, row, report));
     parts.run.fill(run, () => lastRun(run));
     parts.drift.fill(report?.drift, () => drifted(report?.drift ?? []));
     parts.resources.fill(resources, () => lastEvents(resources));
@@ -68,6 +68,8 @@ function now(row, status, labels) {
     ["State", badge(row.state)],
     ["Note", brief(row.note)],
     ["Paused", status?.pause && `${status.pause.reason}${status.pause.by ? ` (${status.pause.by})` : ""}`],
+    ["Trust", status?.trust && trusted(status.trust)],
+    ["Refused", refusal(status?.trust?.last_refusal)],
     ["Running", status?.current_run && brief(status.current_run.source)],
     ["Heard", status && when(status.timestamp)],
     ["Up since", status && when(status.started)],
@@ -78,6 +80,16 @@ function now(row, status, labels) {
   ]));
 }
 
+function trusted(trust) {
+  if (trust.open) return "open: obeys unsigned requests (trust: {required: false})";
+  return trust.required ? "refuses what no trusted signer signed" : "obeys NATS servers on its own machine";
+}
+
+/** What was refused, to whom, when and why. */
+function refusal(one) {
+  return one && h("span", {}, `${one.what}${one.who ? ` by ${one.who}` : ""}: ${one.reason} · `, when(one.time));
+}
+
 function assigned(assignment, row, report) {
   return card("Assignment", "", assignment ? pairs([
     ["Manifests", assignment.manifests.map((one) => h("div", {}, one.name, " ", h("span.mono.soft", {}, one.digest.slice(0, 12))))],
@@ -86,6 +98,7 @@ function assigned(assignment, row, report) {
     ["Rollout", assignment.rollout && h("a", { href: `#/rollouts/${assignment.rollout}` }, assignment.rollout)],
     ["Assigned", when(assignment.assigned)],
     ["Error", report?.error],
+    ["Refused", report?.refusal?.generation === assignment.generation && refusal(report.refusal)],
   ]) : nothing("Nothing is assigned to it."));
 }
 
