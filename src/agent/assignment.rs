@@ -41,8 +41,9 @@ pub struct Assignments {
     connection: Connection,
     subjects: Subjects,
     cache: Cache,
-    /// The generation that was followed since the agent started.
-    followed: Option<u64>,
+    /// The generation that was followed since the agent started, and whose it was: each signer
+    /// counts by himself.
+    followed: Option<(u64, Arc<str>)>,
     /// What was last reported, and whether the bus has it.
     report: Option<(Report, bool)>,
 }
@@ -64,7 +65,8 @@ impl Assignments {
     /// Converges to the assignment and reports.
     pub async fn follow(&mut self, check: Check) {
         if let Some((wanted, asker)) = self.wanted().await
-            && (check == Check::Always || self.followed != Some(wanted.generation))
+            && (check == Check::Always
+                || self.followed.as_ref() != Some(&(wanted.generation, asker.name.clone())))
             && self.node.pause.current().is_none()
         {
             self.converge(wanted, &asker, Trigger::Assignment).await;
@@ -200,7 +202,7 @@ impl Assignments {
                 }
             }
         }
-        self.followed = Some(assignment.generation);
+        self.followed = Some((assignment.generation, asker.name.clone()));
         self.node.set_generation(assignment.generation);
         self.remember_since(&mut drift);
         drift.truncate(MAX_DRIFT);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 
 use super::node::{Node, VERSION};
+use super::trust::Denied;
 use super::trust::audit::Request;
 use super::verbs::{Answer, Answering, MALFORMED, Question, code, refuse};
 use crate::model::envelope::{CALLER, Envelope, IDENTITY, REQUEST_ID};
@@ -99,8 +100,9 @@ pub async fn answer(
 
 /// Nothing of a request is looked at before it is known who asks.
 async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering) -> Answer {
-    let turn_down = |code, reason: &str, text: String| {
+    let turn_down_of = |signer: &str, code, reason: &str, text: String| {
         let request = Request {
+            signer,
             subject: &incoming.subject,
             caller: incoming.header(CALLER).unwrap_or_default(),
             request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
@@ -109,17 +111,22 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering
         node.audit.denied(node, verb, &request, reason);
         refuse(verb, code, text)
     };
+    let turn_down = |code, reason: &str, text: String| turn_down_of("", code, reason, text);
     if incoming.body.len() > MAX_REQUEST_BYTES {
         let text = format!("request is larger than {MAX_REQUEST_BYTES} bytes");
         return turn_down(code::TOO_LARGE, &text.clone(), text);
     }
     let keeper = &node.gatekeeper;
-    let asker = match keeper.admit(&incoming.subject, &incoming.headers, &incoming.body) {
+    let admitted = keeper.admit(verb, &incoming.subject, &incoming.headers, &incoming.body);
+    let asker = match admitted {
         Ok(asker) => asker,
-        Err(denied) => {
-            let reason = denied.to_string();
-            let text = format!("denied: {reason}");
-            return turn_down(code::DENIED, &reason, text);
+        Err(refused) => {
+            let reason = refused.to_string();
+            let text = match refused.cause {
+                Denied::Policy => reason.clone(),
+                _ => format!("denied: {reason}"),
+            };
+            return turn_down_of(&refused.signer, code::DENIED, &reason, text);
         }
     };
     let envelope = match Envelope::open(|name| incoming.header(name)) {

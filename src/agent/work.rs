@@ -12,18 +12,19 @@ use super::node::Node;
 use super::slots::claim_of;
 use super::sources::{self, Fetched};
 use super::trust::{Asker, Gatekeeper, audit};
+use super::verbs::looking_at;
 use crate::engine::{
-    Checked, Engine, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, Standing,
-    directory_of, look, status_line, to_look_at,
+    Checked, Engine, FlowError, Level, Line, Machine, Mode, Owed, Scope, Session, Sink, Standing,
+    directory_of, look, status_line,
 };
 use crate::hiera::Layers;
 use crate::manifest::{self, Input, Manifest};
 use crate::model::Value;
 use crate::model::event::{Outcome, Summary, TransactionEvent};
 use crate::model::governor::Claim;
+use crate::model::policy::{Asked, Lookup};
 use crate::model::registration::Entry;
-use crate::model::request::StatusRequest;
-use crate::model::resource::{Phase, Resource, decode};
+use crate::model::resource::{Phase, Resource};
 use crate::model::run::{CurrentRun, RUN_SUMMARY, RunId, RunOutcome, RunSummary, Trigger};
 use crate::model::secret::redact_url;
 use crate::model::state::State;
@@ -123,6 +124,8 @@ impl Order {
         node.has_news();
         let mut order = self.clone();
         order.mode.noop |= node.noop && !order.mode.health_check_only;
+        // A diff shows what a file holds.
+        order.mode.diff &= order.asker.may_look_up(&order.asked(), Lookup::Files);
         let notes = Notes::default();
         let Applied {
             session,
@@ -244,6 +247,15 @@ impl Order {
         })
     }
 
+    /// Returns what a policy is asked about the manifest as a whole.
+    fn asked(&self) -> Asked<'static> {
+        Asked {
+            verb: Verb::Apply.as_str(),
+            noop: self.mode.noop,
+            ..Asked::default()
+        }
+    }
+
     fn load(
         &self,
         node: &Node,
@@ -267,6 +279,14 @@ impl Order {
             let stream = node.registration_stream.clone();
             env.registrations = Some(notes.taking(node.bus.clone(), stream));
         }
+        // Only what was unpacked for this run is whoever's sent it.
+        let is_sent = match &self.what {
+            What::Text(_) => false,
+            What::Copy { .. } => true,
+            What::Source(_) => kept.as_ref().is_some_and(|it: &Fetched| it.temp.is_some()),
+        };
+        let bundle = is_sent.then_some(directory.as_path());
+        let mut env = self.asker.limit(env, &self.asked(), bundle);
         let external = node.external_data(&env, DataKeeper::resolve)?;
         let external = match self.data.as_map() {
             Some(_) => external.merge_deep(&self.data),
@@ -280,8 +300,12 @@ impl Order {
                 ..Layers::default()
             },
         };
-        let manifest =
-            manifest::load(input, &mut env, &Programs::default()).map_err(|err| err.to_string())?;
+        let loaded = manifest::load(input, &mut env, &Programs::default());
+        let loaded = loaded.map_err(|err| match env.hide_rendered {
+            true => err.hidden(),
+            false => err,
+        });
+        let manifest = loaded.map_err(|err| err.to_string())?;
         for warning in &manifest.warnings {
             node.log.line(&Line::new(Level::Warn, warning));
         }
@@ -354,19 +378,35 @@ impl Node {
     ) -> Result<(TransactionEvent, String), String> {
         let mut env = self.env(Path::new("/"));
         env.data = self.external_data(&env, DataKeeper::recent)?;
+        let noop = mode.noop || self.noop;
+        let asked = Asked {
+            verb: Verb::Ensure.as_str(),
+            noop,
+            type_name: Some(resource.type_name()),
+            name: Some(&resource.common.name),
+            ..Asked::default()
+        };
+        let env = asker.limit(env, &asked, None);
         let mode = Mode {
-            noop: mode.noop || self.noop,
+            noop,
+            // A diff shows what a file holds.
+            diff: mode.diff && asker.may_look_up(&asked, Lookup::Files),
             ..mode
         };
         let scope = Scope::new(env, mode);
+        let hides = scope.env.hide_rendered;
+        let tell = |err: FlowError| match hides {
+            true => err.hidden().to_string(),
+            false => err.to_string(),
+        };
         resolve::resource(
             &mut resource,
             Phase::Early,
             &scope.env,
             &Programs::default(),
         )
-        .map_err(|err| err.to_string())?;
-        resource.complete().map_err(|err| err.to_string())?;
+        .map_err(|err| tell(err.into()))?;
+        resource.complete().map_err(|err| tell(err.into()))?;
         if let Some(pretend) = &self.pretend {
             let event = pretend.event(self, &Arc::new(resource), mode.noop);
             self.outbox.event(&event);
@@ -402,25 +442,15 @@ impl Node {
     }
 
     /// Returns the state of a resource, changing nothing.
-    pub fn state_of(&self, request: &StatusRequest) -> Result<State, String> {
-        let mut resource =
-            to_look_at(request.type_name, &request.name).map_err(|err| err.to_string())?;
-        if let Some(properties) = &request.properties {
-            let declared = decode::resources(request.type_name, properties)
-                .map_err(|err| err.to_string())?
-                .pop()
-                .ok_or("no resources found")?;
-            resource.common.provider = declared.resource.common.provider;
-            resource.common.sensitive = declared.resource.common.sensitive;
-            resource.properties = declared.resource.properties;
-        }
-        let scope = Scope::new(self.env(Path::new("/")), Mode::default());
+    pub fn state_of(&self, resource: &Resource, asker: &Asker) -> Result<State, String> {
+        let env = asker.limit(self.env(Path::new("/")), &looking_at(resource), None);
+        let scope = Scope::new(env, Mode::default());
         let machine = Machine {
             runner: &SystemRunner::new(),
             clock: &*self.clock,
             accounts: Accounts::default(),
         };
-        look(&resource, &scope, &machine, &self.packages()).map_err(|err| err.to_string())
+        look(resource, &scope, &machine, &self.packages()).map_err(|err| err.to_string())
     }
 }
 

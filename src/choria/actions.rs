@@ -22,10 +22,9 @@ use super::reply::{Answer, Failure};
 use super::run::{Order, Task, What, busy, facts_of};
 use crate::agent::pause::PauseBook;
 use crate::agent::turn::Turns;
-use crate::engine::{EventIds, Machine, Mode, Scope, look, to_look_at};
+use crate::engine::{EventIds, Machine, Mode, Scope, asked_about, look};
 use crate::model::node::NodeName;
 use crate::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
-use crate::model::resource::decode;
 use crate::model::run::RunId;
 use crate::model::{self, json};
 use crate::resource::package;
@@ -256,15 +255,7 @@ impl Asked<'_> {
             },
             None,
         )?;
-        let mut resource =
-            to_look_at(request.type_name, &request.name).map_err(Failure::invalid)?;
-        if let Some(properties) = &request.properties {
-            let declared = decode::resources(request.type_name, properties);
-            if let Some(declared) = declared.map_err(Failure::invalid)?.pop() {
-                resource.common.provider = declared.resource.common.provider;
-                resource.properties = declared.resource.properties;
-            }
-        }
+        let resource = asked_about(&request).map_err(Failure::invalid)?;
         let bus = bus(
             self.config.nats_server.clone(),
             self.config.nats_context.clone(),

@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::hiera::Layers;
 use crate::model::document::{Mark, parse};
 use crate::model::governor::Claim;
+use crate::model::policy::Lookup;
 use crate::model::{Resource, Value};
 use crate::template::Env;
 use crate::template::expr::Cache;
@@ -62,6 +63,20 @@ pub struct Problem {
     /// The resource it belongs to.
     pub label: Option<String>,
     pub message: String,
+}
+
+impl ManifestError {
+    /// Returns the error without anything that was read or rendered: where something is wrong, and
+    /// which right is missing, if that is what is wrong.
+    #[must_use]
+    pub fn hidden(mut self) -> Self {
+        for problem in &mut self.problems {
+            let missing = Lookup::missing_in(&problem.message);
+            problem.message = missing.unwrap_or("not valid, or without a value").into();
+            problem.label = None;
+        }
+        self
+    }
 }
 
 impl fmt::Display for ManifestError {

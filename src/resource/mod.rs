@@ -98,6 +98,9 @@ pub enum ResourceError {
     NoCommand,
     #[error(transparent)]
     Package(#[from] package::PackageError),
+    /// Whoever asks may not read the source; the text says what is missing.
+    #[error("source: {0}")]
+    MayNotRead(String),
     #[error("{0} exists as a directory; cannot manage it as a file")]
     IsDirectory(String),
     #[error("download failed: {0}")]

@@ -4,11 +4,14 @@
 //! With signers in the agent's file a request must carry the signature of one of them, made for
 //! this very subject, not long ago, and never seen before. Then the signer's policy decides. Without
 //! signers everything counts that NATS lets through. What a signature covers is `nats::trust`, what
-//! was seen is `seen`, what is remembered of it is `audit`. Bundles and data from elsewhere are
+//! was seen is `seen`, what is remembered of it is `audit`. What templates may read for a signer is
+//! `rights`, how far assignments have come `generations`. Bundles and data from elsewhere are
 //! `vouch`.
 
 pub mod audit;
+mod generations;
 mod newest;
+mod rights;
 mod seen;
 mod vouch;
 
@@ -24,8 +27,9 @@ use crate::model::resource::Resource;
 use crate::nats::trust::{Claim, Forged, KeyError, PublicKey};
 use crate::nats::{Headers, Verb};
 use crate::system::{Clock, FileError, files};
+use generations::Generations;
 use newest::Newest;
-use seen::Seen;
+use seen::{By, Seen};
 pub use vouch::{Holds, SIGNATURE_LIMIT, Sources, Unvouched, fits};
 
 /// No file that holds a generation or the name of a boot is longer.
@@ -70,8 +74,40 @@ pub enum Unfit {
     Policy,
     #[error("assignment of generation {found} is older than the accepted {accepted}")]
     Older { found: u64, accepted: u64 },
+    #[error(
+        "assignment of generation {found} is beyond {most}, which a signer with a policy may reach"
+    )]
+    Far { found: u64, most: u64 },
+    #[error(
+        "the generations that were accepted can't be read: remove generations.json and generation from the state directory"
+    )]
+    Damaged,
     #[error("could not remember the generation: {0}")]
-    Memory(#[from] FileError),
+    Memory(#[source] FileError),
+}
+
+/// Why a request is not admitted, and who signed it, where that is known.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+pub struct Refused {
+    pub signer: Arc<str>,
+    #[source]
+    pub cause: Denied,
+}
+
+impl From<Denied> for Refused {
+    fn from(cause: Denied) -> Self {
+        Self {
+            signer: Arc::default(),
+            cause,
+        }
+    }
+}
+
+impl From<Forged> for Refused {
+    fn from(cause: Forged) -> Self {
+        Denied::from(cause).into()
+    }
 }
 
 /// One who asks and is believed.
@@ -128,7 +164,7 @@ struct Rules {
     sources: bool,
     signers: Vec<Trusted>,
     seen: Mutex<Seen>,
-    generation: std::path::PathBuf,
+    generations: Generations,
     newest: Newest,
 }
 
@@ -165,10 +201,16 @@ impl Gatekeeper {
     }
 
     /// Returns who asks, if this request may be looked at. It can't be admitted twice.
-    pub fn admit(&self, subject: &str, headers: &Headers, body: &[u8]) -> Result<Asker, Denied> {
+    pub fn admit(
+        &self,
+        verb: Verb,
+        subject: &str,
+        headers: &Headers,
+        body: &[u8],
+    ) -> Result<Asker, Refused> {
         match &self.rules {
             None => Ok(Asker::default()),
-            Some(rules) => rules.admit(self.clock.now(), subject, headers, body),
+            Some(rules) => rules.admit(self.clock.now(), verb, subject, headers, body),
         }
     }
 
@@ -221,7 +263,7 @@ impl Rules {
             skew,
             signers,
             seen: Mutex::new(Seen::open(&directory.join("seen"), boot, now)?),
-            generation: directory.join("generation"),
+            generations: Generations::new(directory),
             newest: Newest::new(directory.join("sources.json")),
         })
     }
@@ -230,14 +272,16 @@ impl Rules {
         self.signers.iter().find(|signer| signer.text == key)
     }
 
-    /// The cheap questions come first: a stranger costs no arithmetic.
+    /// The cheap questions come first: a stranger costs no arithmetic, and what the signer may not
+    /// ask for at all is not remembered.
     fn admit(
         &self,
         now: DateTime<Utc>,
+        verb: Verb,
         subject: &str,
         headers: &Headers,
         body: &[u8],
-    ) -> Result<Asker, Denied> {
+    ) -> Result<Asker, Refused> {
         let claim = match Claim::read(headers) {
             Err(Forged::Unsigned) if !self.required => return Ok(Asker::default()),
             claim => claim?,
@@ -245,19 +289,31 @@ impl Rules {
         let signer = self.find(claim.signer).ok_or(Denied::Unknown)?;
         let age = now.signed_duration_since(claim.time);
         if age > self.skew {
-            return Err(Denied::Expired);
+            return Err(Denied::Expired.into());
         }
         if -age > self.skew {
-            return Err(Denied::Future);
+            return Err(Denied::Future.into());
         }
         let id = claim.check(&signer.key, subject, body)?;
+        // Whether anything will be changed is not known yet.
+        let asked = |noop| Asked {
+            verb: verb.as_str(),
+            noop,
+            ..Asked::default()
+        };
+        let asker = &signer.asker;
+        if let (Err(cause), Err(_)) = (asker.may(&asked(false)), asker.may(&asked(true))) {
+            let signer = Arc::clone(&asker.name);
+            return Err(Refused { signer, cause });
+        }
         // A second more, because only whole ones are kept.
         let kept = self.skew + TimeDelta::seconds(1);
         let until = claim.time.checked_add_signed(kept);
         let until = until.unwrap_or(DateTime::<Utc>::MAX_UTC);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.add(now, claim.time, until, *id.as_bytes())?;
-        Ok(signer.asker.clone())
+        let by = By::new(&signer.text, asker.has_policy());
+        seen.add(now, claim.time, until, *id.as_bytes(), by)?;
+        Ok(asker.clone())
     }
 
     fn accept(&self, assignment: &Assignment, node: &NodeName) -> Result<Asker, Unfit> {
@@ -279,27 +335,19 @@ impl Rules {
             ..Asked::default()
         };
         asker.may(&asked).map_err(|_| Unfit::Policy)?;
-        let found = assignment.generation;
-        let accepted = self.accepted()?;
-        if found < accepted {
-            return Err(Unfit::Older { found, accepted });
-        }
-        if found > accepted {
-            let text = found.to_string();
-            let durability = files::Durability::Complete;
-            files::write_private(&self.generation, text.as_bytes(), durability)?;
-        }
+        let key = assignment.signature.as_ref();
+        let by = generations::By {
+            key: key.map_or("", |signature| &signature.signer),
+            // What nobody signed must not hold up what somebody did.
+            has_policy: asker.has_policy() || key.is_none(),
+        };
+        let is_free = |key: &str| {
+            let signer = self.find(key);
+            signer.is_some_and(|signer| !signer.asker.has_policy())
+        };
+        let generation = assignment.generation;
+        self.generations.accept(by, generation, is_free)?;
         Ok(asker)
-    }
-
-    /// Returns the highest generation that was accepted so far.
-    fn accepted(&self) -> Result<u64, FileError> {
-        match files::read_to_string(&self.generation, MAX_BYTES) {
-            // What is damaged was never written by us; nothing can be older.
-            Ok(text) => Ok(text.trim().parse().unwrap_or(u64::MAX)),
-            Err(err) if err.is_not_found() => Ok(0),
-            Err(err) => Err(err),
-        }
     }
 }
 

@@ -250,7 +250,9 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
             | FlowError::Template(_)
             | FlowError::Invalid(_)
             | FlowError::Provider(ProviderError::NotFound) => CliError::usage(err),
-            FlowError::Provider(_) | FlowError::Requirement(_) => CliError::failed(err),
+            FlowError::Provider(_) | FlowError::Requirement(_) | FlowError::Hidden(_) => {
+                CliError::failed(err)
+            }
         })?;
         engine
             .record(&scope, event.clone())

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{AT_ONCE, CHUNK, Drive, NUDGE_EVERY};
 use crate::fleet::assigning::{Found, Given, Presence, assignment, is_same, restored};
 use crate::fleet::rollouts::RolloutError;
-use crate::model::node::NodeName;
+use crate::model::node::{NodeName, next_generation};
 use crate::model::rollout::{Progress, Rollout};
 use crate::nats::NatsError;
 
@@ -44,7 +44,7 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
                 }
                 (Found::Nothing | Found::Assigned { .. }, None) => {
                     let reported = self.heard.get(&node).map_or(0, |heard| heard.generation);
-                    let generation = found.generation().max(reported).saturating_add(1);
+                    let generation = next_generation(found.generation(), reported);
                     let before = found.assignment().cloned();
                     rollout.previous.note(node.clone(), before);
                     told.push((node.clone(), found, presence, generation));

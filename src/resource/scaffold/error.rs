@@ -13,6 +13,9 @@ use crate::template::engines::RenderError;
 pub enum ScaffoldError {
     #[error("scaffold source {0} is no http or https URL of a .zip, .tar.gz, .tgz or .tar")]
     UnsupportedSource(String),
+    /// Whoever asks may not read the source; the text says what is missing.
+    #[error("source: {0}")]
+    MayNotRead(String),
     #[error("cannot get source: {0}")]
     Http(#[from] HttpError),
     #[error("cannot unpack source: {0}")]

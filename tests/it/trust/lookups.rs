@@ -103,7 +103,6 @@ async fn a_request_of_a_signer_with_a_policy_reads_nothing() {
     let running = place
         .start(&trusting_all(&signers, place.room.path()))
         .await;
-    let mut told = String::new();
     for (reader, right) in place.readers() {
         let template = format!("{{{{ {reader} }}}}");
         for property in ["ensure", "alias", "provider", "name"] {
@@ -116,7 +115,6 @@ async fn a_request_of_a_signer_with_a_policy_reads_nothing() {
             assert!(!text.contains(SECRET), "{property}: {reader}: {text}");
             let missing = format!("lookups: [{right}]");
             assert!(text.contains(&missing), "{property}: {reader}: {text}");
-            told += &text;
         }
         let properties = json!({"name": "app", "ensure": template});
         let body = ensure_body("service", &properties);
