@@ -328,10 +328,7 @@ impl Answering {
         let resource = match asked_about(&request) {
             Ok(resource) => resource,
             Err(err @ LookError::Module) => return self.deny(question, &about, &err.to_string()),
-            Err(err) => {
-                let code = code::BAD_REQUEST;
-                return self.turn_down(question, &about, code, err.to_string());
-            }
+            Err(err) => return self.malformed(question, err.to_string()),
         };
         if let Err(denied) = question.asker.may(&looking_at(&resource)) {
             return self.deny(question, &about, &denied.to_string());

@@ -301,7 +301,13 @@ impl Order {
             },
         };
         let loaded = manifest::load(input, &mut env, &Programs::default());
-        let loaded = loaded.map_err(|err| match env.hide_rendered {
+        // Only of a text that renders nothing nothing has to be hidden.
+        let is_plain = matches!(self.what, What::Text(_))
+            && !["{{", "${", "jet", "template"]
+                .iter()
+                .any(|it| text.contains(it))
+            && external.as_map().is_none_or(|data| data.is_empty());
+        let loaded = loaded.map_err(|err| match env.hide_rendered && !is_plain {
             true => err.hidden(),
             false => err,
         });
@@ -393,20 +399,28 @@ impl Node {
             diff: mode.diff && asker.may_look_up(&asked, Lookup::Files),
             ..mode
         };
-        let scope = Scope::new(env, mode);
-        let hides = scope.env.hide_rendered;
-        let tell = |err: FlowError| match hides {
+        let mut scope = Scope::new(env, mode);
+        let is_hidden = scope.env.hide_rendered;
+        let tell = |err: FlowError, is_hidden: bool| match is_hidden {
             true => err.hidden().to_string(),
             false => err.to_string(),
         };
+        let sent = resource.clone();
         resolve::resource(
             &mut resource,
             Phase::Early,
             &scope.env,
             &Programs::default(),
         )
-        .map_err(|err| tell(err.into()))?;
-        resource.complete().map_err(|err| tell(err.into()))?;
+        .map_err(|err| tell(err.into(), is_hidden))?;
+        // Where nothing is rendered there is nothing to hide.
+        let is_rendered = resource != sent
+            || resolve::is_deferred(&resource)
+            || resource.common.control.is_some();
+        scope.env.hide_rendered &= is_rendered;
+        let is_hidden = scope.env.hide_rendered;
+        let completed = resource.complete();
+        completed.map_err(|err| tell(err.into(), is_hidden))?;
         if let Some(pretend) = &self.pretend {
             let event = pretend.event(self, &Arc::new(resource), mode.noop);
             self.outbox.event(&event);

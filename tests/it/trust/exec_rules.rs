@@ -22,7 +22,7 @@ async fn try_all(policy: &str, cases: Vec<Case>) {
     let fill = |text: &str| text.replace("ROOM", &here);
     let mark = room.path().join("mark");
     let program = room.path().join("hello");
-    std::fs::write(&program, fill("#!/bin/sh\ntouch ROOM/mark\n")).unwrap();
+    std::fs::write(&program, fill("#!/bin/sh\n/usr/bin/touch ROOM/mark\n")).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::create_dir(room.path().join("templates")).unwrap();
     std::fs::write(room.path().join("templates/a"), "x").unwrap();

@@ -167,7 +167,8 @@ async fn an_inline_manifest_reads_nothing_either() {
             let text = answer.to_string();
             assert!(!text.contains(SECRET), "{manifest}: {text}");
             assert!(!read().contains(SECRET), "{manifest}: {text}");
-            if reader.contains("registrations") {
+            // Data knows none of the functions.
+            if manifest.get("data").is_some() {
                 continue;
             }
             let missing = format!("lookups: [{right}]");
