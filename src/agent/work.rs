@@ -405,7 +405,7 @@ impl Node {
             true => err.hidden().to_string(),
             false => err.to_string(),
         };
-        let sent = resource.clone();
+        let sent = is_hidden.then(|| resource.clone());
         resolve::resource(
             &mut resource,
             Phase::Early,
@@ -414,7 +414,7 @@ impl Node {
         )
         .map_err(|err| tell(err.into(), is_hidden))?;
         // Where nothing is rendered there is nothing to hide.
-        let is_rendered = resource != sent
+        let is_rendered = sent.is_some_and(|sent| sent != resource)
             || resolve::is_deferred(&resource)
             || resource.common.control.is_some();
         scope.env.hide_rendered &= is_rendered;

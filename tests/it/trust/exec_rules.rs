@@ -142,7 +142,7 @@ async fn a_star_stays_in_its_word() {
 #[tokio::test]
 async fn a_rule_permits_what_it_names() {
     let policy = "- {verbs: [ensure], types: [exec], commands: [hello], path: [ROOM], \
-            environment: ['A=*'], cwd: ['ROOM'], guards: ['true', 'ROOM/none']}\n\
+            environment: ['A=*'], cwd: ['ROOM'], guards: [/bin/true, 'ROOM/none']}\n\
         - {verbs: [ensure], types: [exec], commands: ['hello && true'], path: [ROOM, /bin], \
             shell: true}\n\
         - {verbs: [ensure], types: [exec], commands: ['/bin/true'], checks: ['ROOM/hello']}\n\
@@ -156,14 +156,13 @@ async fn a_rule_permits_what_it_names() {
         (
             "exec",
             json!({"name": "x", "command": "hello", "path": "ROOM", "environment": ["A=1"],
-                "cwd": "ROOM", "onlyif": "true", "creates": "ROOM/none"}),
-            false,
+                "cwd": "ROOM", "onlyif": "/bin/true", "creates": "ROOM/none"}),
+            true,
         ),
         (
             "exec",
-            json!({"name": "x", "command": "hello", "path": "ROOM", "environment": ["A=1"],
-                "cwd": "ROOM", "creates": "ROOM/none"}),
-            true,
+            json!({"name": "x", "command": "hello", "path": "ROOM", "onlyif": "/bin/false"}),
+            false,
         ),
         (
             "exec",

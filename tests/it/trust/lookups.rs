@@ -242,3 +242,58 @@ async fn what_a_rule_grants_can_be_read_and_a_signer_without_a_policy_reads_all(
     }
     running.stop().await;
 }
+
+#[tokio::test]
+async fn a_bundle_reads_its_own_files_and_no_others() {
+    let place = Place::new().await;
+    let weak = Signer::generate();
+    let target = tempfile::tempdir().unwrap();
+    let (policy, out) = (
+        format!(
+            "{{verbs: [apply], types: [file], names: ['{}/*']}}",
+            target.path().display()
+        ),
+        |name: &str| target.path().join(name).display().to_string(),
+    );
+    let signers = [(&weak, "weak", Some(policy.as_str()))];
+    let running = place
+        .start(&trusting_all(&signers, place.room.path()))
+        .await;
+    let bundle = tempfile::tempdir().unwrap();
+    let at = |name: &str| bundle.path().join(name);
+    std::fs::write(at("own"), "own").unwrap();
+    let file = |more: Value| {
+        let mut properties = json!({"ensure": "present", "owner": "root", "group": "root",
+            "mode": "0644"});
+        for (key, value) in more.as_object().unwrap() {
+            properties[key] = value.clone();
+        }
+        properties
+    };
+    let manifest = json!({"ccm": {"resources": [
+        {"file": [{out("read"): file(json!({"content": "{{ readFile('own') }}"}))}]},
+        {"file": [{out("copied"): file(json!({"source": "own"}))}]},
+        {"file": [{out("stolen"): file(json!({"source": place.at("secret")}))}]},
+    ]}});
+    std::fs::write(at("manifest.yaml"), manifest.to_string()).unwrap();
+    let archive = place.at("site.tar.gz");
+    let packed = std::process::Command::new("tar")
+        .args(["-czf", &archive, "-C"])
+        .arg(bundle.path())
+        .args(["manifest.yaml", "own"])
+        .status();
+    assert!(packed.unwrap().success());
+    let body = json!({"protocol": "io.choria.ccm.v1.manifest.apply.request",
+        "source": archive, "wait": true});
+    let (_, answer) = answer_to(&place.client, &weak, Verb::Apply, Headers::new(), &body).await;
+    for (name, expected) in [
+        ("read", Some("own")),
+        ("copied", Some("own")),
+        ("stolen", None),
+    ] {
+        let content = std::fs::read_to_string(out(name)).ok();
+        assert_eq!(content.as_deref(), expected, "{name}: {answer}");
+    }
+    assert!(answer.to_string().contains("lookups: [files]"), "{answer}");
+    running.stop().await;
+}
