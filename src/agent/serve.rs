@@ -7,6 +7,7 @@ use tokio::sync::{Semaphore, watch};
 use super::node::{Node, VERSION};
 use super::trust::audit::Request;
 use super::trust::loopback::is_order;
+use super::trust::{Denied, Refused};
 use super::verbs::{Answer, Answering, MALFORMED, Question, code, refuse};
 use crate::model::envelope::{CALLER, Envelope, IDENTITY, REQUEST_ID};
 use crate::model::node::Refusal;
@@ -101,8 +102,9 @@ pub async fn answer(
 
 /// Nothing of a request is looked at before it is known who asks.
 async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering) -> Answer {
-    let turn_down = |code, reason: &str, text: String| {
+    let turn_down_of = |signer: &str, code, reason: &str, text: String| {
         let request = Request {
+            signer,
             subject: &incoming.subject,
             caller: incoming.header(CALLER).unwrap_or_default(),
             request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
@@ -111,6 +113,7 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering
         node.audit.denied(node, verb, &request, reason);
         refuse(verb, code, text)
     };
+    let turn_down = |code, reason: &str, text: String| turn_down_of("", code, reason, text);
     if incoming.body.len() > MAX_REQUEST_BYTES {
         let text = format!("request is larger than {MAX_REQUEST_BYTES} bytes");
         return turn_down(code::TOO_LARGE, &text.clone(), text);
@@ -119,31 +122,46 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering
         // Whoever sends it: the node only reads its own assignment, which is checked for itself.
         answering.look_at_assignment();
     }
-    let deny = |reason: String, remedy: Option<&str>| {
+    let remember = |who: &str, reason: &str| {
         node.refusals.add(Refusal {
             time: node.clock.now(),
             what: verb.as_str().into(),
             generation: None,
-            who: incoming.header(CALLER).unwrap_or_default().into(),
-            reason: reason.clone(),
+            who: who.into(),
+            reason: reason.into(),
         });
+    };
+    let caller = incoming.header(CALLER).unwrap_or_default();
+    let deny = |refused: &Refused| {
+        let reason = refused.to_string();
+        remember(
+            match &*refused.signer {
+                "" => caller,
+                signer => signer,
+            },
+            &reason,
+        );
         // The header holds the first line.
-        let text = match remedy {
-            Some(remedy) => format!("denied: {reason}\n{remedy}"),
-            None => format!("denied: {reason}"),
+        let text = match (&refused.cause, refused.cause.remedy()) {
+            (Denied::Policy, _) => reason.clone(),
+            (_, Some(remedy)) => format!("denied: {reason}\n{remedy}"),
+            (_, None) => format!("denied: {reason}"),
         };
-        turn_down(code::DENIED, &reason, text)
+        turn_down_of(&refused.signer, code::DENIED, &reason, text)
     };
     if let Some(loopback) = node.loopback_only.as_ref().filter(|_| is_order(verb))
         && let Err(err) = loopback.check().await
     {
-        return deny(err.to_string(), None);
+        let reason = err.to_string();
+        remember(caller, &reason);
+        return turn_down(code::DENIED, &reason, format!("denied: {reason}"));
     }
     let keeper = &node.gatekeeper;
-    let asker = match keeper.admit(&incoming.subject, &incoming.headers, &incoming.body) {
+    let admitted = keeper.admit(verb, &incoming.subject, &incoming.headers, &incoming.body);
+    let asker = match admitted {
         Ok(asker) => asker,
         Err(_) if verb == Verb::Nudge => return Answer::Silence,
-        Err(denied) => return deny(denied.to_string(), denied.remedy()),
+        Err(refused) => return deny(&refused),
     };
     let envelope = match Envelope::open(|name| incoming.header(name)) {
         Ok(envelope) => envelope,

@@ -14,7 +14,7 @@ use super::node::Node;
 use super::trust::Asker;
 use super::trust::audit::Request;
 use super::work::{Done, Order};
-use crate::engine::{Level, Mode};
+use crate::engine::{Level, LookError, Mode, asked_about};
 use crate::model::document::parse_message;
 use crate::model::envelope::Envelope;
 use crate::model::json;
@@ -22,10 +22,12 @@ use crate::model::label::Labels;
 use crate::model::node::Refusal as Refused;
 use crate::model::policy::Asked;
 use crate::model::request::{EnsureResponse, StatusResponse, parse_ensure, parse_status};
+use crate::model::resource::Resource;
 use crate::model::run::{ApplyRequest, ApplyResponse, CurrentRun, RunId, Trigger, parse_apply};
 use crate::nats::Verb;
 use crate::run::Request as RunRequest;
 use crate::run::source::ManifestSource;
+use crate::template::expand::has_expressions;
 use crate::template::filter;
 use crate::template::path;
 
@@ -199,12 +201,15 @@ impl Answering {
             noop: envelope.noop || self.node.noop,
             run_id: None,
         };
+        let command = resource.command_line();
         let asked = Asked {
             type_name: Some(resource.type_name()),
             name: Some(&resource.common.name),
             provider: some(&resource.common.provider),
             verb: Verb::Ensure.as_str(),
             noop: about.noop,
+            // What is rendered later is compared then.
+            command: command.filter(|line| !has_expressions(line)),
         };
         if let Err(denied) = question.asker.may(&asked) {
             return self.deny(question, &about, &denied.to_string());
@@ -327,22 +332,17 @@ impl Answering {
             noop: true,
             run_id: None,
         };
-        let properties = request.properties.as_ref();
-        let provider = properties.and_then(|node| node.get("provider")?.text());
-        let asked = Asked {
-            verb: Verb::Status.as_str(),
-            // Looking changes nothing.
-            noop: true,
-            type_name: Some(request.type_name),
-            name: Some(&request.name),
-            provider: provider.and_then(|provider| some(provider)),
+        let resource = match asked_about(&request) {
+            Ok(resource) => resource,
+            Err(err @ LookError::Module) => return self.deny(question, &about, &err.to_string()),
+            Err(err) => return self.malformed(question, err.to_string()),
         };
-        if let Err(denied) = question.asker.may(&asked) {
+        if let Err(denied) = question.asker.may(&looking_at(&resource)) {
             return self.deny(question, &about, &denied.to_string());
         }
         self.allow(question, &about);
-        let node = self.node.clone();
-        match self.read(move || node.state_of(&request)).await {
+        let (node, asker) = (self.node.clone(), question.asker.clone());
+        match self.read(move || node.state_of(&resource, &asker)).await {
             Ok(Ok(state)) => reply(&StatusResponse::new(Ok(state))),
             Ok(Err(err)) => refuse(Verb::Status, code::BAD_REQUEST, err.to_string()),
             Err(reason) => refuse(Verb::Status, code::INTERNAL, reason),
@@ -524,6 +524,18 @@ impl Question {
             noop: about.noop || self.envelope.noop,
             run_id: about.run_id.clone(),
         }
+    }
+}
+
+/// Returns what a policy is asked about a resource that is only looked at.
+pub(super) fn looking_at(resource: &Resource) -> Asked<'_> {
+    Asked {
+        verb: Verb::Status.as_str(),
+        noop: true,
+        type_name: Some(resource.type_name()),
+        name: Some(&resource.common.name),
+        provider: some(&resource.common.provider),
+        command: None,
     }
 }
 

@@ -9,11 +9,12 @@ use super::lookups::{Lookups, Notes};
 use super::node::Node;
 use super::reporter::Reporter;
 use super::trust::{Asker, Gatekeeper, audit};
-use crate::engine::{Level, Line, Mode, Session};
+use super::verbs::looking_at;
+use crate::engine::{Level, Line, LookError, Mode, Session};
 use crate::model::cloudevent::SlotEvent;
 use crate::model::event::{Outcome, TransactionEvent};
 use crate::model::governor::GovernorName;
-use crate::model::request::StatusRequest;
+use crate::model::policy::{Asked, Lookup};
 use crate::model::resource::Resource;
 use crate::model::run::{CurrentRun, RunSummary, Trigger};
 use crate::model::state::State;
@@ -21,7 +22,7 @@ use crate::nats::{Bus, Verb};
 use crate::run::bus::StopReason;
 use crate::run::environment::Surroundings;
 use crate::run::{
-    self, Completed, DataError, Evicted, Governors, Host, InspectError, OutsideData, RunError,
+    self, Completed, DataError, Evicted, Governors, Host, OutsideData, Place, RunError,
 };
 use crate::system::Clock;
 use crate::template::Env;
@@ -66,11 +67,18 @@ impl Order {
         node.has_news();
         let mut request = self.request.clone();
         request.mode.noop |= node.noop && !request.mode.health_check_only;
+        let asked = Asked {
+            verb: Verb::Apply.as_str(),
+            noop: request.mode.noop,
+            ..Asked::default()
+        };
+        // A diff shows what a file holds.
+        request.mode.diff &= self.asker.may_look_up(&asked, Lookup::Files);
         let notes = Notes::default();
         let lookups = lookups(&request, node);
         let behalf = Behalf {
             asker: &self.asker,
-            verb: Verb::Apply,
+            asked: &asked,
             permit,
             resolve: DataKeeper::resolve,
             notes: lookups.is_some().then_some(&notes),
@@ -99,7 +107,8 @@ fn lookups<'n>(request: &run::Request, node: &'n Node) -> Option<&'n Lookups> {
 /// On whose behalf a run is made, and how.
 struct Behalf<'a> {
     asker: &'a Asker,
-    verb: Verb,
+    /// What its policy is asked about the request as a whole.
+    asked: &'a Asked<'a>,
     permit: &'a Permit,
     resolve: Resolve,
     /// Takes what templates look up.
@@ -109,17 +118,18 @@ struct Behalf<'a> {
 impl Node {
     /// Gives a run what it works with.
     fn with_host<T>(&self, behalf: &Behalf<'_>, run: impl FnOnce(&Host<'_>) -> T) -> T {
-        let env = |directory: &Path| {
-            let mut env = self.env(directory);
+        let env = |place: Place<'_>| {
+            let mut env = self.env(place.directory);
             if let Some(notes) = behalf.notes {
                 let stream = self.registration_stream.clone();
                 env.registrations = Some(notes.taking(Arc::new(self.bus.clone()), stream));
             }
-            Ok(env)
+            let bundle = place.is_bundle.then_some(place.directory);
+            Ok(behalf.asker.limit(env, behalf.asked, bundle))
         };
         let data = |facts: &Facts| self.outside_data(facts, behalf.resolve);
         let gate = |resource: &Resource, provider: &str, mode: Mode| {
-            let (asker, verb) = (behalf.asker, behalf.verb);
+            let (asker, verb) = (behalf.asker, behalf.asked.verb);
             asker.may_apply(verb, resource, provider, mode.noop)
         };
         let next_id = || self.next_id();
@@ -231,13 +241,23 @@ impl Node {
         asker: &Asker,
         permit: &Permit,
     ) -> Result<(TransactionEvent, String), RunError> {
-        let mode = Mode {
+        let (type_name, name) = (resource.type_name(), resource.common.name.clone());
+        let asked = Asked {
+            verb: Verb::Ensure.as_str(),
             noop: mode.noop || self.noop,
+            type_name: Some(type_name),
+            name: Some(&name),
+            ..Asked::default()
+        };
+        let mode = Mode {
+            noop: asked.noop,
+            // A diff shows what a file holds.
+            diff: mode.diff && asker.may_look_up(&asked, Lookup::Files),
             ..mode
         };
         let behalf = Behalf {
             asker,
-            verb: Verb::Ensure,
+            asked: &asked,
             permit,
             resolve: DataKeeper::recent,
             notes: None,
@@ -257,9 +277,9 @@ impl Node {
     }
 
     /// Returns the state of a resource, changing nothing.
-    pub fn state_of(&self, request: &StatusRequest) -> Result<State, InspectError> {
-        let resource = run::resource_of(request)?;
+    pub fn state_of(&self, resource: &Resource, asker: &Asker) -> Result<State, LookError> {
+        let env = asker.limit(self.env(Path::new("/")), &looking_at(resource), None);
         let module = self.cfengine_module.as_deref();
-        run::inspect(&resource, self.env(Path::new("/")), module, &*self.clock)
+        run::inspect(resource, env, module, &*self.clock)
     }
 }

@@ -20,7 +20,7 @@ use super::outputs::{
 };
 use super::reply::{Answer, Failure};
 use super::run::{Order, Task, busy, facts_of, surroundings};
-use crate::engine::EventIds;
+use crate::engine::{EventIds, asked_about};
 use crate::model::node::NodeName;
 use crate::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
 use crate::model::run::RunId;
@@ -259,7 +259,7 @@ impl Asked<'_> {
             },
             None,
         )?;
-        let resource = run::resource_of(&request).map_err(Failure::invalid)?;
+        let resource = asked_about(&request).map_err(Failure::invalid)?;
         let bus = bus(
             self.config.nats_server.clone(),
             self.config.nats_context.clone(),

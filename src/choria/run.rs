@@ -33,7 +33,7 @@ use crate::run::environment::Surroundings;
 use crate::run::executor::Local;
 use crate::run::handover::{Handover, HandoverError};
 use crate::run::source::ManifestSource;
-use crate::run::{self, Governors, Host, OutsideData, Request, RunError, RunLock, run_of};
+use crate::run::{self, Governors, Host, OutsideData, Place, Request, RunError, RunLock, run_of};
 use crate::system::runner::{detach, lead_session};
 use crate::system::{Cause, Clock, Command, FileLock, LockError, RandomError, files};
 use crate::template::env::Facts;
@@ -219,7 +219,7 @@ impl Order {
     ) -> T {
         let bus = self.bus();
         let surroundings = surroundings(&self.facts, &bus, clock.clone());
-        let env = |directory: &Path| Ok(surroundings.env(directory));
+        let env = |place: Place<'_>| Ok(surroundings.env(place.directory));
         let data = |_: &Facts| Ok(OutsideData::default());
         let gate = |_: &Resource, _: &str, _: Mode| Ok(());
         let next_id = || ids.borrow_mut().next(clock.now());

@@ -1,7 +1,6 @@
 //! What the command line gives a run to work with, and how a person follows it.
 
 use std::cell::RefCell;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::environment::{FactArgs, NatsArgs, PackageArgs};
@@ -19,7 +18,8 @@ use crate::run::environment::Surroundings;
 use crate::run::executor::Local;
 use crate::run::log::system_line;
 use crate::run::{
-    DataError, EnvironmentError, Governors, Host, OutsideData, RunError, data, local_identity,
+    DataError, EnvironmentError, Governors, Host, OutsideData, Place, RunError, data,
+    local_identity,
 };
 use crate::system::{Clock as _, SystemClock, files};
 use crate::template::CallError;
@@ -57,14 +57,14 @@ impl Setup<'_> {
         let base = std::env::current_dir().map_err(CliError::failed)?;
         let bus = self.nats.bus();
         let given = self.facts.given()?;
-        let env = |directory: &Path| {
+        let env = |place: Place<'_>| {
             let surroundings = Surroundings {
                 facts: environment::lazy_facts(given.clone()),
                 environ: environment::environ(self.read_env)?,
                 bus: Arc::new(bus.clone()),
                 registration_stream: self.nats.registration_stream().into(),
             };
-            Ok::<_, EnvironmentError>(surroundings.env(directory))
+            Ok::<_, EnvironmentError>(surroundings.env(place.directory))
         };
         let data = |facts: &Facts| self.data(facts, &bus);
         let gate = |_: &Resource, _: &str, _: Mode| Ok(());

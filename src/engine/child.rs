@@ -110,7 +110,11 @@ impl Engine<'_> {
                 ..Layers::default()
             },
         };
-        let manifest = manifest::load(input, &mut scope.env, &self.programs)?;
+        let loaded = manifest::load(input, &mut scope.env, &self.programs);
+        let manifest = match scope.env.hide_rendered {
+            true => loaded.map_err(ManifestError::hidden)?,
+            false => loaded?,
+        };
         Ok((scope, manifest))
     }
 

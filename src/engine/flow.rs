@@ -9,7 +9,7 @@ use super::{Checked, Engine, Level, Line, NoEvents, Scope};
 use crate::health::{Note, Outcome, Probes, Report};
 use crate::model::event::{Part, TransactionEvent};
 use crate::model::health::HealthCheck;
-use crate::model::policy::Denied;
+use crate::model::policy::{Denied, Lookup};
 use crate::model::resource::{Invalid, Phase, Resource};
 use crate::model::secret::REDACTED;
 use crate::model::state::State;
@@ -34,6 +34,26 @@ pub enum FlowError {
     Invalid(#[from] Invalid),
     #[error(transparent)]
     Random(#[from] RandomError),
+    /// One of these, for somebody who may not see what was rendered.
+    #[error("{0}")]
+    Hidden(String),
+}
+
+impl FlowError {
+    /// Returns the error without anything that was rendered.
+    #[must_use]
+    pub fn hidden(self) -> Self {
+        let missing = Lookup::missing_in(&self.to_string()).map(str::to_owned);
+        let text = match &self {
+            Self::Provider(_) | Self::Requirement(_) | Self::Random(_) | Self::Hidden(_) => {
+                return self;
+            }
+            Self::Expression(_) => "a control expression has no value".into(),
+            Self::Template(err) => format!("the template in {} has no value", err.field),
+            Self::Invalid(err) => format!("{} is not valid", err.property),
+        };
+        Self::Hidden(missing.unwrap_or(text))
+    }
 }
 
 /// Why applying a resource failed; the run goes on.
@@ -52,6 +72,18 @@ pub(super) enum ApplyError {
 impl Engine<'_> {
     /// Applies one resource and returns its event; recording it is the caller's.
     pub fn apply(
+        &mut self,
+        scope: &Scope,
+        resource: &Arc<Resource>,
+    ) -> Result<TransactionEvent, FlowError> {
+        let applied = self.apply_one(scope, resource);
+        match scope.env.hide_rendered {
+            true => applied.map_err(FlowError::hidden),
+            false => applied,
+        }
+    }
+
+    fn apply_one(
         &mut self,
         scope: &Scope,
         resource: &Arc<Resource>,

@@ -2,8 +2,11 @@
 
 use super::{Machine, Scope};
 use crate::model::TypeName;
+use crate::model::document::DocumentError;
+use crate::model::request::StatusRequest;
+use crate::model::resource::decode::{self, Declared};
 use crate::model::resource::{
-    Archive, File, Invalid, Package, Properties, Resource, Scaffold, Service,
+    Archive, File, Invalid, Package, Properties, Resource, Scaffold, Service, module_path,
 };
 use crate::model::state::State;
 use crate::resource::{
@@ -17,6 +20,12 @@ pub enum LookError {
     Unsupported(TypeName),
     #[error("{0} name must be an absolute path, got {1:?}")]
     RelativePath(TypeName, String),
+    #[error("{0}")]
+    Properties(DocumentError),
+    #[error("no resources found")]
+    NoResources,
+    #[error("status starts no program: a package module can't be named by its path")]
+    Module,
     #[error(transparent)]
     Invalid(#[from] Invalid),
     #[error(transparent)]
@@ -47,6 +56,25 @@ pub fn to_look_at(type_name: TypeName, name: &str) -> Result<Resource, LookError
         // The name goes to a command; nothing else would check it here.
         resource.complete()?;
     }
+    Ok(resource)
+}
+
+/// Returns the resource that a request from outside asks about, however its properties are
+/// written. Whoever looks starts no program of his choice.
+pub fn asked_about(request: &StatusRequest) -> Result<Resource, LookError> {
+    let mut resource = to_look_at(request.type_name, &request.name)?;
+    let Some(properties) = &request.properties else {
+        return Ok(resource);
+    };
+    let declared = decode::resources(request.type_name, properties);
+    let mut declared = declared.map_err(LookError::Properties)?;
+    let Declared { resource: told, .. } = declared.pop().ok_or(LookError::NoResources)?;
+    if module_path(&told.common.provider).is_some() {
+        return Err(LookError::Module);
+    }
+    resource.common.provider = told.common.provider;
+    resource.common.sensitive = told.common.sensitive;
+    resource.properties = told.properties;
     Ok(resource)
 }
 

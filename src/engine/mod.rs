@@ -39,7 +39,7 @@ use owed::Subscribers;
 
 pub use flow::FlowError;
 pub use line::{Level, Line, status_line};
-pub use look::{LookError, look, to_look_at};
+pub use look::{LookError, asked_about, look, to_look_at};
 pub use owed::Owed;
 pub use registration::Standing;
 pub use session::{EventIds, NoEvents, NotAnEvent, Session, SessionError};

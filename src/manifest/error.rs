@@ -8,6 +8,7 @@ use crate::hiera::{HieraError, Invalid as InvalidData};
 use crate::model::TypeName;
 use crate::model::document::{DocumentError, Mark, nearest};
 use crate::model::id::UnknownType;
+use crate::model::policy::Lookup;
 use crate::model::resource::Invalid;
 use crate::model::text::quote;
 use crate::template::engines::RenderError;
@@ -28,6 +29,22 @@ pub struct Problem {
     /// The resource it belongs to.
     pub label: Option<String>,
     pub fault: Fault,
+}
+
+impl ManifestError {
+    /// Returns the error without anything that was read or rendered: where something is wrong, and
+    /// which right is missing, if that is what is wrong.
+    #[must_use]
+    pub fn hidden(mut self) -> Self {
+        for problem in &mut self.problems {
+            let text = problem.fault.to_string();
+            let missing = Lookup::missing_in(&text);
+            let shown = missing.unwrap_or("not valid, or without a value");
+            problem.fault = Fault::Hidden(shown.into());
+            problem.label = None;
+        }
+        self
+    }
 }
 
 impl fmt::Display for ManifestError {
@@ -83,6 +100,9 @@ pub enum Fault {
     Data(#[from] DataError),
     #[error("manifest must contain resources")]
     NoResources,
+    /// Something else, for somebody who may not see what was rendered.
+    #[error("{0}")]
+    Hidden(String),
     #[error("invalid governor: {}", .0.message)]
     Governor(#[source] DocumentError),
     #[error("{key} must be true or false, not a {found}")]

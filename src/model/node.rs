@@ -335,6 +335,20 @@ impl BundleRef {
     }
 }
 
+/// How far a signer with a policy may count on from the highest generation that a node accepted.
+pub const GENERATION_STEP: u64 = 1_000_000;
+
+/// Returns the generation of the next assignment, from that of the present one and from the last
+/// one that the node reported. One that is out of the node's reach was never accepted.
+pub fn next_generation(present: u64, reported: u64) -> u64 {
+    let is_far = present > reported.saturating_add(GENERATION_STEP);
+    let highest = match is_far {
+        true => reported,
+        false => present.max(reported),
+    };
+    highest.saturating_add(1)
+}
+
 /// What a node should be: which manifests, with which data. The highest generation wins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {

@@ -3,16 +3,29 @@
 //! A policy is a list of rules; the first that matches decides, and what none matches is denied.
 //! Pure: who signed, and what a request means, is found out elsewhere. What a resource would do is
 //! taken apart into acts, because a command is a command also where it is called a health check.
+//!
+//! The fields of a rule are of two sorts. Conditions (`verbs`, `types`, `names`, `providers`,
+//! `commands`, `noop_only`) say what the rule is about; one that is left out holds for everything.
+//! Grants (`path`, `environment`, `cwd`, `shell`, `guards`, `checks`, `post`, `modules`, `lookups`)
+//! permit what turns a resource into more than it seems; one that is left out permits nothing. Only
+//! a rule that permits every command line needs no grants for what such a line could do anyway.
+//! How texts are compared is in `pattern`.
+
+mod pattern;
 
 use serde::Deserialize;
+use serde::de::Error as _;
 
 use super::TypeName;
 use super::document::{DocumentError, Node};
-use super::resource::{Properties, Resource};
+use super::resource::{Exec, Properties, Resource, module_path};
 use super::text::quote;
 
 /// The longest name that is looked at; whoever asks for a longer one is denied it.
 const MAX_NAME: usize = 4096;
+
+/// The provider of commands that a shell reads.
+const SHELL: &str = "shell";
 
 /// What a rule says about whatever it matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -23,7 +36,52 @@ pub enum Action {
     Deny,
 }
 
-/// One rule. A list that is empty matches everything.
+/// What templates can read beside facts and data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lookup {
+    Files,
+    Kv,
+    Environment,
+    Registrations,
+}
+
+impl Lookup {
+    pub const ALL: [Self; 4] = [
+        Self::Files,
+        Self::Kv,
+        Self::Environment,
+        Self::Registrations,
+    ];
+
+    /// Returns what a template is told that lacks the right.
+    pub fn missing(self) -> &'static str {
+        match self {
+            Self::Files => {
+                "reading this file needs \"lookups: [files]\" in a rule of the signer's policy"
+            }
+            Self::Kv => {
+                "reading this bucket needs \"lookups: [kv]\" in a rule of the signer's policy"
+            }
+            Self::Environment => {
+                "reading the environment needs \"lookups: [environment]\" in a rule of the \
+                 signer's policy"
+            }
+            Self::Registrations => {
+                "reading registrations needs \"lookups: [registrations]\" in a rule of the \
+                 signer's policy"
+            }
+        }
+    }
+
+    /// Returns which right a text says is missing, without the rest of that text.
+    pub fn missing_in(text: &str) -> Option<&'static str> {
+        let mut all = Self::ALL.into_iter().map(Self::missing);
+        all.find(|missing| text.contains(missing))
+    }
+}
+
+/// One rule. A condition that is empty matches everything, a grant that is empty permits nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rule {
@@ -31,11 +89,33 @@ pub struct Rule {
     pub verbs: Vec<String>,
     pub types: Vec<TypeName>,
     /// Patterns of names: `*` stands for anything but a `/`, `**` for anything, `?` for one
-    /// character; a lone `*` matches every name.
+    /// character. The name of an exec is compared like a command line.
     pub names: Vec<String>,
     pub providers: Vec<String>,
+    /// Patterns of command lines of an exec, compared word by word: `*` and `?` cross neither a
+    /// word nor a `/` nor what a shell reads as more than a letter. Left out, the command line is
+    /// compared with `names`.
+    pub commands: Vec<String>,
     /// Matches only requests that change nothing.
     pub noop_only: bool,
+    /// Directories that the search path of a command may name.
+    pub path: Vec<String>,
+    /// Variables that a command may get, as `NAME=value`.
+    pub environment: Vec<String>,
+    /// Directories that a command may start in.
+    pub cwd: Vec<String>,
+    /// Whether a shell may read the command line.
+    pub shell: bool,
+    /// Command lines of `onlyif` and `unless`, and paths of `creates`.
+    pub guards: Vec<String>,
+    /// Command lines of health checks; `goss` stands for every goss check.
+    pub checks: Vec<String>,
+    /// Post commands of a scaffold.
+    pub post: Vec<String>,
+    /// Paths of CFEngine package modules.
+    pub modules: Vec<String>,
+    /// What templates may read.
+    pub lookups: Vec<Lookup>,
 }
 
 /// What a signer may do.
@@ -52,6 +132,8 @@ pub struct Asked<'a> {
     pub type_name: Option<TypeName>,
     pub name: Option<&'a str>,
     pub provider: Option<&'a str>,
+    /// The command line of an exec.
+    pub command: Option<&'a str>,
 }
 
 /// What a policy says, and which rule said it, counted from one.
@@ -67,12 +149,67 @@ impl Decision {
     }
 }
 
+/// Why a resource is not applied. Names the resource and no content of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("denied by policy: {what} {label}")]
+pub struct Denied {
+    what: &'static str,
+    label: String,
+}
+
+/// One thing that applying a resource does.
+#[derive(Clone, Copy)]
+struct Act<'r> {
+    /// What it is to the resource, for whoever is denied it.
+    what: &'static str,
+    asked: Asked<'r>,
+    part: Part<'r>,
+}
+
+/// Which part of a resource an act is about.
+#[derive(Clone, Copy)]
+enum Part<'r> {
+    /// All of it; with the properties of an exec, where they are known.
+    Whole(Option<&'r Exec>),
+    /// Where an archive unpacks.
+    Directory(&'r str),
+    Check(&'r str),
+    Post(&'r str),
+    Module(&'r str),
+    Lookup(Lookup),
+}
+
+/// Whether a rule matches an act.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    No,
+    Yes,
+    /// It would, if it granted this.
+    Lacks(&'static str),
+}
+
+impl From<bool> for Fit {
+    fn from(fits: bool) -> Self {
+        match fits {
+            true => Self::Yes,
+            false => Self::No,
+        }
+    }
+}
+
 impl Policy {
     /// Reads a list of rules, or one rule alone.
     pub fn read(node: &Node) -> Result<Self, DocumentError> {
-        let rules = match node.items() {
-            Some(items) => items.iter().map(Rule::deserialize).collect(),
-            None => Rule::deserialize(node).map(|rule| vec![rule]),
+        let read = |node: &Node| {
+            let rule = Rule::deserialize(node)?;
+            match rule.problem() {
+                Some(problem) => Err(DocumentError::custom(problem).at(node.mark)),
+                None => Ok(rule),
+            }
+        };
+        let rules: Result<_, DocumentError> = match node.items() {
+            Some(items) => items.iter().map(read).collect(),
+            None => read(node).map(|rule| vec![rule]),
         };
         Ok(Self { rules: rules? })
     }
@@ -80,33 +217,50 @@ impl Policy {
     /// Decides on something that is wholly known: a rule about types, names or providers does not
     /// match what has none.
     pub fn decide(&self, asked: &Asked<'_>) -> Decision {
-        self.first(asked, |_| false)
+        self.first(&Act::of(asked, Part::Whole(None)), |_| false).0
     }
 
     /// Decides on something of which more will be known later: what some name, type or provider
     /// could still be allowed is allowed so far.
     pub fn decide_so_far(&self, asked: &Asked<'_>) -> Decision {
-        self.first(asked, |rule| rule.action == Action::Allow)
+        self.first(&Act::of(asked, Part::Whole(None)), is_allowing)
+            .0
     }
 
-    fn first(&self, asked: &Asked<'_>, unknown: impl Fn(&Rule) -> bool) -> Decision {
-        let is_long = |text: Option<&str>| text.is_some_and(|text| text.len() > MAX_NAME);
-        let mut rules = (1..).zip(&self.rules);
-        let matching = if is_long(asked.name) || is_long(asked.provider) {
-            None
-        } else {
-            rules.find(|(_, rule)| rule.matches(asked, unknown(rule)))
+    /// Says whether templates may read this, in a request of which more will be known later.
+    pub fn grants(&self, asked: &Asked<'_>, lookup: Lookup) -> bool {
+        let act = Act::of(asked, Part::Lookup(lookup));
+        self.first(&act, is_allowing).0.is_allowed()
+    }
+
+    /// Returns the decision, and what the first rule lacked that would have allowed the act.
+    fn first(
+        &self,
+        act: &Act<'_>,
+        unknown: impl Fn(&Rule) -> bool,
+    ) -> (Decision, Option<&'static str>) {
+        let denied = |rule| Decision {
+            action: Action::Deny,
+            rule,
         };
-        match matching {
-            Some((number, rule)) => Decision {
-                action: rule.action,
-                rule: Some(number),
-            },
-            None => Decision {
-                action: Action::Deny,
-                rule: None,
-            },
+        let mut lacking = None;
+        if act.is_too_long() {
+            return (denied(None), None);
         }
+        for (number, rule) in (1..).zip(&self.rules) {
+            match rule.fits(act, unknown(rule)) {
+                Fit::No => {}
+                Fit::Lacks(what) => lacking = lacking.or(Some(what)),
+                Fit::Yes => {
+                    let decision = Decision {
+                        action: rule.action,
+                        rule: Some(number),
+                    };
+                    return (decision, lacking);
+                }
+            }
+        }
+        (denied(None), lacking)
     }
 
     /// Checks everything that applying a resource does.
@@ -117,17 +271,11 @@ impl Policy {
         provider: &str,
         noop: bool,
     ) -> Result<(), Denied> {
-        for act in acts(resource, provider, noop) {
-            let asked = Asked {
-                verb,
-                noop: act.noop,
-                type_name: Some(act.type_name),
-                name: Some(act.name),
-                provider: act.provider,
-            };
-            if !self.decide(&asked).is_allowed() {
+        for act in acts(verb, resource, provider, noop) {
+            let (decision, lacking) = self.first(&act, |_| false);
+            if !decision.is_allowed() {
                 return Err(Denied {
-                    what: act.what,
+                    what: lacking.unwrap_or(act.what),
                     label: resource.label(),
                 });
             }
@@ -136,93 +284,297 @@ impl Policy {
     }
 }
 
-/// Why a resource is not applied. Names the resource and no content of it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("denied by policy: {what} {label}")]
-pub struct Denied {
-    what: &'static str,
-    label: String,
+fn is_allowing(rule: &Rule) -> bool {
+    rule.action == Action::Allow
 }
 
-/// One thing that applying a resource does.
-struct Act<'r> {
-    what: &'static str,
-    type_name: TypeName,
-    name: &'r str,
-    provider: Option<&'r str>,
-    noop: bool,
-}
-
-/// Takes a resource apart into what it does. Guards run also when nothing is changed.
-fn acts<'r>(resource: &'r Resource, provider: &'r str, noop: bool) -> Vec<Act<'r>> {
+/// Takes a resource apart into what it does.
+fn acts<'r>(verb: &'r str, resource: &'r Resource, provider: &'r str, noop: bool) -> Vec<Act<'r>> {
     let common = &resource.common;
-    let own = |name: &'r str| Act {
-        what: "resource",
-        type_name: resource.type_name(),
-        name,
+    let asked = Asked {
+        verb,
+        noop,
+        type_name: Some(resource.type_name()),
+        name: Some(&common.name),
         provider: Some(provider),
-        noop,
+        command: resource.command_line(),
     };
-    let command = |what, name: &'r str, provider, noop| Act {
-        what,
-        type_name: TypeName::Exec,
-        name,
-        provider,
-        noop,
+    let act = |what, part| Act { what, asked, part };
+    let exec = match &resource.properties {
+        Properties::Exec(exec) => Some(exec),
+        _ => None,
     };
-    let mut acts = vec![own(&common.name)];
+    let mut acts = vec![act("resource", Part::Whole(exec))];
+    if let Some(path) = module_path(&common.provider) {
+        // It is started to look, too.
+        let asked = Asked {
+            noop: false,
+            ..asked
+        };
+        acts.push(Act {
+            asked,
+            ..act("package module of", Part::Module(path))
+        });
+    }
     match &resource.properties {
-        Properties::Exec(exec) => {
-            if !exec.command.is_empty() {
-                acts.push(own(&exec.command));
-            }
-            for guard in [&exec.onlyif, &exec.unless] {
-                if !guard.is_empty() {
-                    acts.push(command("guard of", guard, Some(provider), false));
-                }
-            }
-        }
         Properties::Archive(archive) => {
             if !archive.extract_parent.is_empty() {
-                acts.push(own(&archive.extract_parent));
+                acts.push(act("resource", Part::Directory(&archive.extract_parent)));
             }
         }
         Properties::Scaffold(scaffold) => {
             let commands = scaffold.post.iter().flat_map(|post| post.values());
-            acts.extend(commands.map(|text| command("command of", text, None, noop)));
+            acts.extend(commands.map(|line| act("post command of", Part::Post(line))));
         }
         Properties::Apply(_)
+        | Properties::Exec(_)
         | Properties::File(_)
         | Properties::Package(_)
         | Properties::Service(_) => {}
     }
     // Checks do not run where nothing is changed.
     acts.extend(common.health_checks.iter().map(|check| {
-        let name = match check.command.as_str() {
+        let line = match check.command.as_str() {
             "" => "goss",
-            text => text,
+            line => line,
         };
-        command("health check of", name, None, noop)
+        act("health check of", Part::Check(line))
     }));
     acts
+}
+
+impl<'r> Act<'r> {
+    fn of(asked: &Asked<'r>, part: Part<'r>) -> Self {
+        Self {
+            what: "",
+            asked: *asked,
+            part,
+        }
+    }
+
+    fn is_shell(&self) -> bool {
+        self.asked.provider == Some(SHELL)
+    }
+
+    /// Returns the text that the part adds to the resource.
+    fn text(&self) -> Option<&'r str> {
+        match self.part {
+            Part::Directory(text) | Part::Check(text) | Part::Post(text) | Part::Module(text) => {
+                Some(text)
+            }
+            Part::Whole(_) | Part::Lookup(_) => None,
+        }
+    }
+
+    /// Whether it starts a program that belongs to a resource of another type.
+    fn is_command(&self) -> bool {
+        matches!(self.part, Part::Check(_) | Part::Post(_) | Part::Module(_))
+    }
+
+    fn exec(&self) -> Option<&'r Exec> {
+        match self.part {
+            Part::Whole(exec) => exec,
+            _ => None,
+        }
+    }
+
+    fn is_too_long(&self) -> bool {
+        let Asked {
+            name,
+            provider,
+            command,
+            ..
+        } = self.asked;
+        let guards = self.exec().map(Exec::guards);
+        let all = [name, provider, command, self.text()].into_iter().flatten();
+        let mut all = all.chain(guards.into_iter().flatten());
+        all.any(|text| text.len() > MAX_NAME)
+    }
 }
 
 impl Rule {
     /// Whether the rule matches; `unknown` says whether it does where it asks for something that
     /// is not known.
-    fn matches(&self, asked: &Asked<'_>, unknown: bool) -> bool {
-        let holds =
-            |list_is_empty: bool, found: Option<bool>| list_is_empty || found.unwrap_or(unknown);
-        let names = |name: &str| self.names.iter().any(|pattern| glob(pattern, name));
-        let providers = |name: &str| self.providers.iter().any(|pattern| glob(pattern, name));
-        (self.verbs.is_empty() || self.verbs.iter().any(|verb| verb == asked.verb))
-            && (!self.noop_only || asked.noop)
-            && holds(
-                self.types.is_empty(),
-                asked.type_name.map(|name| self.types.contains(&name)),
-            )
-            && holds(self.names.is_empty(), asked.name.map(names))
-            && holds(self.providers.is_empty(), asked.provider.map(providers))
+    fn fits(&self, act: &Act<'_>, unknown: bool) -> Fit {
+        let asked = &act.asked;
+        let is_verb = self.verbs.is_empty() || self.verbs.iter().any(|verb| verb == asked.verb);
+        if !is_verb || (self.noop_only && !asked.noop) {
+            return Fit::No;
+        }
+        let holds = |is_open: bool, found: Option<bool>| is_open || found.unwrap_or(unknown);
+        let is_own = holds(
+            self.types.is_empty(),
+            asked.type_name.map(|name| self.types.contains(&name)),
+        );
+        let is_meant = is_own || (act.is_command() && self.types.contains(&TypeName::Exec));
+        let provider = asked.provider.map(|name| {
+            let mut patterns = self.providers.iter();
+            patterns.any(|pattern| pattern::name(pattern, name))
+        });
+        if !is_meant || !holds(self.providers.is_empty(), provider) {
+            return Fit::No;
+        }
+        match self.action {
+            Action::Deny => self.denies(act).into(),
+            Action::Allow => self.allows(act, is_own, unknown),
+        }
+    }
+
+    /// Whether an allowing rule names everything that the act is about.
+    fn allows(&self, act: &Act<'_>, is_own: bool, unknown: bool) -> Fit {
+        let holds = |is_open: bool, found: Option<bool>| is_open || found.unwrap_or(unknown);
+        let asked = &act.asked;
+        let is_exec = asked.type_name == Some(TypeName::Exec);
+        let is_shell = act.is_shell();
+        let lines = |patterns: &[String], line: &str| {
+            let mut patterns = patterns.iter();
+            patterns.any(|pattern| pattern::line(pattern, line, is_shell))
+        };
+        let named = |name: &str| match (is_exec, act.part) {
+            // Only the name of an exec that says its command elsewhere is not a command line.
+            (true, _) if asked.command.is_some_and(|line| line != name) => {
+                let mut names = self.names.iter();
+                names.any(|pattern| pattern == name || pattern::line(pattern, name, false))
+            }
+            (true, _) => lines(&self.names, name),
+            (false, Part::Directory(directory)) => paths(&self.names, directory),
+            (false, _) if name.starts_with('/') => paths(&self.names, name),
+            (false, _) => self.names.iter().any(|it| pattern::name(it, name)),
+        };
+        let has_name = match is_own {
+            true => holds(self.names.is_empty(), asked.name.map(named)),
+            false => self.names.is_empty(),
+        };
+        if !has_name {
+            return Fit::No;
+        }
+        // Such a rule permits every command line there is.
+        let is_open = self.names.is_empty()
+            && self.commands.is_empty()
+            && (self.types.is_empty() || self.types.contains(&TypeName::Exec));
+        let granted = |list: &[String], line: &str| {
+            let mut patterns = list.iter();
+            let is_open = is_open && list.is_empty();
+            is_open || patterns.any(|pattern| pattern::line(pattern, line, false))
+        };
+        match act.part {
+            Part::Whole(exec) => {
+                let patterns = match self.commands.is_empty() {
+                    true => &self.names,
+                    false => &self.commands,
+                };
+                let fits = match (asked.type_name, asked.command) {
+                    (Some(TypeName::Exec), Some(line)) => {
+                        patterns.is_empty() || lines(patterns, line)
+                    }
+                    (Some(TypeName::Exec) | None, _) => self.commands.is_empty() || unknown,
+                    // Only an exec has a command line.
+                    (Some(_), _) => self.commands.is_empty(),
+                };
+                if !fits {
+                    return Fit::No;
+                }
+                match exec.and_then(|exec| self.lacks(exec, is_open, is_shell)) {
+                    Some(what) => Fit::Lacks(what),
+                    None => Fit::Yes,
+                }
+            }
+            Part::Directory(_) => Fit::Yes,
+            Part::Check(line) => granted(&self.checks, line).into(),
+            Part::Post(line) => granted(&self.post, line).into(),
+            Part::Module(path) => paths(&self.modules, path).into(),
+            Part::Lookup(lookup) => self.lookups.contains(&lookup).into(),
+        }
+    }
+
+    /// Returns what an exec has around its command line that the rule does not name.
+    fn lacks(&self, exec: &Exec, is_open: bool, is_shell: bool) -> Option<&'static str> {
+        let is_free = |list: &[String]| is_open && list.is_empty();
+        let are_paths = |list: &[String], text: &str| {
+            text.is_empty() || is_free(list) || text.split(':').all(|path| paths(list, path))
+        };
+        let is_variable = |item: &String| {
+            let mut patterns = self.environment.iter();
+            patterns.any(|pattern| pattern::word(pattern, item))
+        };
+        let is_guard = |line: &str| {
+            let mut patterns = self.guards.iter();
+            let is_named = patterns.any(|pattern| pattern::line(pattern, line, is_shell));
+            // Guards run also where nothing is changed.
+            !self.noop_only && (is_free(&self.guards) || is_named)
+        };
+        let may_shell = self.shell
+            || self.providers.iter().any(|name| name == SHELL)
+            || (is_open && self.providers.is_empty());
+        if is_shell && !may_shell {
+            Some("shell of")
+        } else if !are_paths(&self.path, &exec.path) {
+            Some("path of")
+        } else if !is_free(&self.environment) && !exec.environment.iter().all(is_variable) {
+            Some("environment of")
+        } else if !(exec.cwd.is_empty() || is_free(&self.cwd) || paths(&self.cwd, &exec.cwd)) {
+            Some("cwd of")
+        } else if !exec.guards().all(is_guard) {
+            Some("guard of")
+        } else if !(exec.creates.is_empty()
+            || is_free(&self.guards)
+            || paths(&self.guards, &exec.creates))
+        {
+            Some("creates of")
+        } else {
+            None
+        }
+    }
+
+    /// Whether a denying rule is about the act. It is about more than an allowing one with the
+    /// same patterns would be: what could be meant is denied.
+    fn denies(&self, act: &Act<'_>) -> bool {
+        let exec = act.exec();
+        let hit = |patterns: &[String], texts: &[Option<&str>]| {
+            let mut texts = texts.iter().flatten();
+            patterns.is_empty()
+                || texts.any(|text| patterns.iter().any(|it| pattern::loosely(it, text)))
+        };
+        let guards: Vec<Option<&str>> = exec
+            .into_iter()
+            .flat_map(|exec| exec.guards().chain([exec.creates.as_str()]))
+            .map(Some)
+            .collect();
+        let asked = &act.asked;
+        let lines: Vec<Option<&str>> = match act.is_command() {
+            true => vec![act.text()],
+            false => [asked.command].into_iter().chain(guards.clone()).collect(),
+        };
+        let names: Vec<Option<&str>> = [asked.name, act.text()]
+            .into_iter()
+            .chain(lines.clone())
+            .collect();
+        let only = |is_it: bool| act.text().filter(|_| is_it);
+        let directories: Vec<Option<&str>> = exec
+            .into_iter()
+            .flat_map(|exec| exec.path.split(':'))
+            .map(Some)
+            .collect();
+        let variables: Vec<Option<&str>> = exec
+            .into_iter()
+            .flat_map(|exec| &exec.environment)
+            .map(|item| Some(item.as_str()))
+            .collect();
+        let looks_up = match act.part {
+            Part::Lookup(lookup) => self.lookups.contains(&lookup),
+            _ => self.lookups.is_empty(),
+        };
+        looks_up
+            && hit(&self.names, &names)
+            && hit(&self.commands, &lines)
+            && hit(&self.path, &directories)
+            && hit(&self.environment, &variables)
+            && hit(&self.cwd, &[exec.map(|exec| exec.cwd.as_str())])
+            && (!self.shell || act.is_shell())
+            && hit(&self.guards, &guards)
+            && hit(&self.checks, &[only(matches!(act.part, Part::Check(_)))])
+            && hit(&self.post, &[only(matches!(act.part, Part::Post(_)))])
+            && hit(&self.modules, &[only(matches!(act.part, Part::Module(_)))])
     }
 
     /// Returns a verb that is none of those known.
@@ -230,244 +582,40 @@ impl Rule {
         let unknown = self.verbs.iter().find(|verb| !known(verb))?;
         Some(format!("unknown verb {}", quote(unknown)))
     }
+
+    /// Returns what is wrong with a pattern, which could never match then.
+    fn problem(&self) -> Option<String> {
+        let lists = [
+            ("commands", &self.commands),
+            ("guards", &self.guards),
+            ("checks", &self.checks),
+            ("post", &self.post),
+        ];
+        let lines = lists.into_iter().find_map(|(field, list)| {
+            let problem = list.iter().find_map(|line| pattern::problem(line))?;
+            Some(format!("{field}: {problem}"))
+        });
+        let relative = |path: &&String| !path.starts_with(['/', '*']);
+        let paths = [
+            ("path", &self.path),
+            ("cwd", &self.cwd),
+            ("modules", &self.modules),
+        ];
+        let paths = paths.into_iter().find_map(|(field, list)| {
+            let path = list.iter().find(relative)?;
+            Some(format!("{field}: {} is not an absolute path", quote(path)))
+        });
+        let is_variable = |item: &&String| item.contains('=') || item.as_str() == "**";
+        let variable = self.environment.iter().find(|item| !is_variable(item));
+        let variable =
+            variable.map(|item| format!("environment: {} is not NAME=value", quote(item)));
+        lines.or(paths).or(variable)
+    }
 }
 
-/// Matches a whole name, in time that grows with pattern times name and no faster.
-fn glob(pattern: &str, name: &str) -> bool {
-    if pattern == "*" {
-        return true;
-    }
-    let name: Vec<char> = name.chars().collect();
-    // Which ends of the name the pattern so far can reach.
-    let mut reached = vec![false; name.len() + 1];
-    if let Some(first) = reached.first_mut() {
-        *first = true;
-    }
-    let mut rest = pattern.chars().peekable();
-    while let Some(c) = rest.next() {
-        let deep = c == '*' && rest.next_if_eq(&'*').is_some();
-        let mut next = Vec::with_capacity(reached.len());
-        let mut before = false;
-        let mut left = None;
-        for (index, &here) in reached.iter().enumerate() {
-            let passed: Option<char> = index.checked_sub(1).and_then(|at| name.get(at)).copied();
-            let now = match (c, passed) {
-                ('*', Some(passed)) => here || (before && (deep || passed != '/')),
-                ('*', None) => here,
-                ('?', Some(passed)) => left.unwrap_or(false) && passed != '/',
-                (c, Some(passed)) => left.unwrap_or(false) && c == passed,
-                (_, None) => false,
-            };
-            next.push(now);
-            before = now;
-            left = Some(here);
-        }
-        reached = next;
-    }
-    reached.last().copied().unwrap_or(false)
+fn paths(patterns: &[String], path: &str) -> bool {
+    patterns.iter().any(|pattern| pattern::path(pattern, path))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::document::parse;
-    use crate::model::request::parse_ensure;
-
-    fn policy(text: &str) -> Policy {
-        Policy::read(&parse(text).unwrap()).unwrap()
-    }
-
-    fn resource(type_name: &str, properties: &str) -> Resource {
-        let text = format!(
-            r#"{{"protocol":"io.choria.ccm.v1.resource.ensure.request","type":"{type_name}","properties":{properties}}}"#
-        );
-        let mut resource = parse_ensure(&text).unwrap();
-        resource.complete().unwrap();
-        resource
-    }
-
-    fn ask<'a>(verb: &'a str, type_name: TypeName, name: &'a str) -> Asked<'a> {
-        Asked {
-            verb,
-            type_name: Some(type_name),
-            name: Some(name),
-            ..Asked::default()
-        }
-    }
-
-    #[test]
-    fn the_first_rule_that_matches_decides() {
-        let policy = policy(
-            "- {action: deny, types: [exec]}\n- {verbs: [ensure], names: ['/etc/app/*']}\n- {verbs: [ping]}",
-        );
-        let decide = |asked| {
-            let Decision { action, rule } = policy.decide(&asked);
-            (action, rule)
-        };
-        assert_eq!(
-            decide(ask("ensure", TypeName::Exec, "/etc/app/x")),
-            (Action::Deny, Some(1))
-        );
-        assert_eq!(
-            decide(ask("ensure", TypeName::File, "/etc/app/x")),
-            (Action::Allow, Some(2))
-        );
-        assert_eq!(
-            decide(ask("ensure", TypeName::File, "/etc/passwd")),
-            (Action::Deny, None)
-        );
-        let ping = Asked {
-            verb: "ping",
-            ..Asked::default()
-        };
-        assert_eq!(decide(ping), (Action::Allow, Some(3)));
-    }
-
-    #[test]
-    fn what_may_still_be_allowed_is_allowed_so_far() {
-        let policy = policy("- {action: deny, types: [exec]}\n- {verbs: [apply], types: [file]}");
-        let verb = |verb| Asked {
-            verb,
-            ..Asked::default()
-        };
-        assert!(policy.decide_so_far(&verb("apply")).is_allowed());
-        assert!(!policy.decide(&verb("apply")).is_allowed());
-        assert!(!policy.decide_so_far(&verb("ensure")).is_allowed());
-        let exec = ask("apply", TypeName::Exec, "x");
-        assert!(!policy.decide_so_far(&exec).is_allowed());
-    }
-
-    #[test]
-    fn a_rule_for_noop_matches_nothing_else() {
-        let policy = policy("{noop_only: true}");
-        let file = ask("ensure", TypeName::File, "/a");
-        assert!(!policy.decide(&file).is_allowed());
-        assert!(policy.decide(&Asked { noop: true, ..file }).is_allowed());
-    }
-
-    #[test]
-    fn an_empty_policy_allows_nothing() {
-        let nothing = policy("[]");
-        assert!(!nothing.decide(&Asked::default()).is_allowed());
-        assert!(!nothing.decide_so_far(&Asked::default()).is_allowed());
-    }
-
-    #[test]
-    fn a_command_needs_leave_wherever_it_hides() {
-        let files = policy("{types: [file, scaffold, archive]}");
-        let plain = resource("file", r#"{"name":"/a","ensure":"absent"}"#);
-        assert_eq!(files.check("ensure", &plain, "posix", false), Ok(()));
-        for (type_name, properties) in [
-            (
-                "file",
-                r#"{"name":"/a","ensure":"absent","health_checks":[{"command":"/bin/evil"}]}"#,
-            ),
-            (
-                "file",
-                r#"{"name":"/a","ensure":"absent","health_checks":[{"goss_rules":{"command":{"evil":{"exit-status":0}}}}]}"#,
-            ),
-            (
-                "scaffold",
-                r#"{"name":"/a","ensure":"present","source":"/s","engine":"jet","post":[{"*":"evil"}]}"#,
-            ),
-        ] {
-            let hidden = resource(type_name, properties);
-            assert!(
-                files.check("ensure", &hidden, "posix", false).is_err(),
-                "{properties}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_command_counts_and_not_only_the_name() {
-        let policy = policy("{types: [exec], names: ['/bin/true']}");
-        let good = resource("exec", r#"{"name":"/bin/true"}"#);
-        assert_eq!(policy.check("ensure", &good, "posix", false), Ok(()));
-        let evil = resource("exec", r#"{"name":"/bin/true","command":"/bin/evil"}"#);
-        let denied = policy.check("ensure", &evil, "posix", false).unwrap_err();
-        assert_eq!(
-            denied.to_string(),
-            "denied by policy: resource exec#/bin/true"
-        );
-    }
-
-    #[test]
-    fn a_guard_is_no_noop() {
-        let policy = policy("{noop_only: true}");
-        let plain = resource("exec", r#"{"name":"/bin/true"}"#);
-        assert_eq!(policy.check("ensure", &plain, "posix", true), Ok(()));
-        let guarded = resource("exec", r#"{"name":"/bin/true","onlyif":"/bin/evil"}"#);
-        assert!(policy.check("ensure", &guarded, "posix", true).is_err());
-    }
-
-    #[test]
-    fn an_archive_must_stay_in_its_place_with_all_it_unpacks() {
-        let policy = policy("{types: [archive], names: ['/srv/**']}");
-        let archive = |parent: &str| {
-            let text = format!(
-                r#"{{"name":"/srv/a.tar.gz","ensure":"present","url":"https://example.net/a.tar.gz","extract_parent":"{parent}","owner":"root","group":"root"}}"#
-            );
-            resource("archive", &text)
-        };
-        assert_eq!(
-            policy.check("ensure", &archive("/srv/app"), "http", false),
-            Ok(())
-        );
-        assert!(
-            policy
-                .check("ensure", &archive("/etc"), "http", false)
-                .is_err()
-        );
-    }
-
-    #[test]
-    fn providers_are_patterns_too() {
-        let policy = policy("{types: [package], providers: [apt, 'cfengine/*']}");
-        let package = resource("package", r#"{"name":"zsh","ensure":"present"}"#);
-        for (provider, is_allowed) in [("apt", true), ("cfengine/pip", true), ("dnf", false)] {
-            let found = policy.check("ensure", &package, provider, false);
-            assert_eq!(found.is_ok(), is_allowed, "{provider}");
-        }
-    }
-
-    #[test]
-    fn a_star_stops_at_a_slash_and_two_do_not() {
-        for (pattern, name, expected) in [
-            ("/etc/app/*", "/etc/app/x.conf", true),
-            ("/etc/app/*", "/etc/app/a/b", false),
-            ("/etc/app/**", "/etc/app/a/b", true),
-            ("/etc/*/b", "/etc/a/b", true),
-            ("/etc/*/b", "/etc/a/c", false),
-            ("*", "/anything/at all", true),
-            ("a?c", "abc", true),
-            ("a?c", "a/c", false),
-            ("", "", true),
-            ("", "a", false),
-            ("a*", "a", true),
-            ("*a*a*b", &"a".repeat(200), false),
-        ] {
-            assert_eq!(glob(pattern, name), expected, "{pattern} {name}");
-        }
-    }
-
-    #[test]
-    fn a_name_that_is_too_long_slips_past_no_rule() {
-        let policy = policy("- {action: deny, names: ['a*']}\n- {}");
-        let decide = |name: &str| policy.decide(&ask("ensure", TypeName::Exec, name));
-        assert!(decide("b").is_allowed());
-        assert!(!decide(&"b".repeat(MAX_NAME + 1)).is_allowed());
-    }
-
-    #[test]
-    fn a_rule_that_can_not_be_read_says_why() {
-        for (text, error) in [
-            ("{verb: [ping]}", "verb"),
-            ("{types: [nope]}", "nope"),
-            ("{action: maybe}", "maybe"),
-        ] {
-            let found = Policy::read(&parse(text).unwrap()).unwrap_err().to_string();
-            assert!(found.contains(error), "{found}");
-        }
-    }
-}
+mod tests;

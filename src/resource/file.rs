@@ -98,15 +98,19 @@ fn wanted_ensure(resource: &Resource) -> FileEnsure {
     FileEnsure::parse(&resource.common.ensure).unwrap_or(FileEnsure::Present)
 }
 
-/// Returns where the content comes from, if it is a file.
-fn source_path(file: &File, host: Host<'_>) -> PathBuf {
+/// Returns where the content comes from, if it is a file that may be read.
+fn source_path(file: &File, host: Host<'_>) -> Result<PathBuf, ResourceError> {
     let clean = crate::model::text::clean_path(&file.source);
-    host.working_dir.join(clean)
+    let path = host.working_dir.join(clean);
+    host.env
+        .check_read(&path)
+        .map_err(ResourceError::MayNotRead)?;
+    Ok(path)
 }
 
 fn wanted_digest(file: &File, host: Host<'_>) -> Result<Option<Digest>, ResourceError> {
     match &file.content {
-        _ if !file.source.is_empty() => Ok(Some(files::sha256(&source_path(file, host))?)),
+        _ if !file.source.is_empty() => Ok(Some(files::sha256(&source_path(file, host)?)?)),
         Some(content) => Ok(Some(Digest::of(content.as_bytes()))),
         None => Ok(None),
     }
@@ -255,7 +259,10 @@ pub(super) fn change(
         }
         Action::Store => {
             let wanted = attributes(resource, file, host)?;
-            let source = source_path(file, host);
+            let source = match file.source.is_empty() {
+                true => PathBuf::new(),
+                false => source_path(file, host)?,
+            };
             let content = match &file.content {
                 _ if !file.source.is_empty() => Content::File(&source),
                 Some(content) => Content::Bytes(content.as_bytes()),
@@ -309,7 +316,7 @@ pub(super) fn diff(
         let name = &resource.common.name;
         let old = content_of(Path::new(name), state.common.ensure == "present")?;
         let new = match &file.content {
-            _ if !file.source.is_empty() => content_of(&source_path(file, host), true)?,
+            _ if !file.source.is_empty() => content_of(&source_path(file, host)?, true)?,
             Some(content) => Some(content.clone()),
             None => Some(String::new()),
         };

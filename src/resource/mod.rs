@@ -23,7 +23,7 @@ use crate::model::state::State;
 use crate::model::text::SplitError;
 use crate::system::files::FileError;
 use crate::system::{AccountError, Accounts, Clock, RunError, Runner, UnpackError};
-use crate::template::Env;
+use crate::template::{CallError, Env};
 
 /// What a type may reach: the machine, through its seams.
 #[derive(Clone, Copy)]
@@ -75,6 +75,9 @@ pub enum ResourceError {
     NoCommand,
     #[error(transparent)]
     Package(#[from] package::PackageError),
+    /// Whoever asks may not read the source; the text says what is missing.
+    #[error("source: {0}")]
+    MayNotRead(#[source] CallError),
     #[error("{0} exists as a directory; cannot manage it as a file")]
     IsDirectory(String),
     #[error("download failed: {0}")]

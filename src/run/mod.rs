@@ -26,7 +26,7 @@ use std::sync::Arc;
 use crate::engine::run::RunError as EngineError;
 use crate::engine::{
     FlowError, Gate, Level, Line, LookError, Machine, Mode, Owed, Scope, Session, SessionError,
-    Sink, look, to_look_at,
+    Sink, look,
 };
 use crate::hiera::{HieraError, Layers};
 use crate::manifest::{self, Input, Manifest, ManifestError};
@@ -36,8 +36,8 @@ use crate::model::event::{Summary, TransactionEvent};
 use crate::model::governor::Claim;
 use crate::model::id::EventId;
 use crate::model::node::{NodeName, Token};
-use crate::model::request::{RequestError, StatusRequest};
-use crate::model::resource::{Invalid, Phase, Resource, decode};
+use crate::model::request::RequestError;
+use crate::model::resource::{Invalid, Phase, Resource};
 use crate::model::run::{RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::state::State;
 use crate::resource::{ProviderError, package};
@@ -133,8 +133,8 @@ pub struct Host<'a> {
     /// The package module of a plain `provider: cfengine`.
     pub cfengine_module: Option<&'a str>,
     pub governors: Governors,
-    /// Returns what the templates of a manifest in this directory see.
-    pub env: &'a dyn Fn(&Path) -> Result<Env, EnvironmentError>,
+    /// Returns what the templates of a manifest at this place see.
+    pub env: &'a dyn Fn(Place<'_>) -> Result<Env, EnvironmentError>,
     /// Returns data from outside the manifest.
     pub data: &'a dyn Fn(&Facts) -> Result<OutsideData, DataError>,
     /// Asked before each resource whether it may be applied.
@@ -151,6 +151,15 @@ impl Host<'_> {
     fn packages(&self) -> package::Shared {
         package::Shared::default().with_default_module(self.cfengine_module.map(str::to_owned))
     }
+}
+
+/// Where a manifest is.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Where relative paths start.
+    pub directory: &'a Path,
+    /// The directory holds what whoever sent the manifest sent along, and nothing else.
+    pub is_bundle: bool,
 }
 
 /// Data from outside a manifest.
@@ -245,6 +254,7 @@ impl RunError {
                 FlowError::Expression(_)
                     | FlowError::Template(_)
                     | FlowError::Invalid(_)
+                    | FlowError::Hidden(_)
                     | FlowError::Provider(ProviderError::NotFound)
             ),
             Self::Slot(error) => error.kind == BusErrorKind::Settings,
@@ -340,7 +350,15 @@ pub fn load(
     if let Some(line) = fetched.as_ref().and_then(Fetched::line) {
         sink.line(&line);
     }
-    let mut env = (host.env)(&directory)?;
+    let is_bundle = match manifest {
+        ManifestSource::Text(_) => false,
+        ManifestSource::Copy { .. } => true,
+        ManifestSource::Source(_) => fetched.as_ref().is_some_and(|it| it.temp.is_some()),
+    };
+    let mut env = (host.env)(Place {
+        directory: &directory,
+        is_bundle,
+    })?;
     let OutsideData {
         source,
         external,
@@ -359,7 +377,14 @@ pub fn load(
             ..Layers::default()
         },
     };
-    let manifest = manifest::load(input, &mut env, &Cache::default())?;
+    let loaded = manifest::load(input, &mut env, &Cache::default());
+    let manifest = loaded.map_err(|err| {
+        if env.hide_rendered && !renders_nothing(manifest, &text, &external) {
+            err.hidden()
+        } else {
+            err
+        }
+    })?;
     let odd = manifest.warnings.iter();
     for line in warnings
         .into_iter()
@@ -373,6 +398,15 @@ pub fn load(
         fetched,
         external,
     })
+}
+
+/// Reports whether a manifest holds nothing but what its author wrote there: then an error may repeat
+/// it to the author.
+fn renders_nothing(manifest: &ManifestSource, text: &str, external: &Value) -> bool {
+    let signs = ["{{", "${", "jet", "template"];
+    matches!(manifest, ManifestSource::Text(_))
+        && !signs.iter().any(|sign| text.contains(sign))
+        && external.as_map().is_none_or(|data| data.is_empty())
 }
 
 /// Brings one resource to its state and returns its event, which is recorded in the session.
@@ -400,13 +434,30 @@ fn prepare(
     host: &Host<'_>,
     sink: &mut dyn Sink,
 ) -> Result<(Scope, Arc<Resource>), RunError> {
-    let mut env = (host.env)(host.base)?;
+    let mut env = (host.env)(Place {
+        directory: host.base,
+        is_bundle: false,
+    })?;
     let data = (host.data)(&env.facts)?;
     data.warnings.iter().for_each(|line| sink.warning(line));
     env.data = data.external;
-    resolve::resource(&mut resource, Phase::Early, &env, &Cache::default())?;
+    let sent = env.hide_rendered.then(|| resource.clone());
+    let resolved = resolve::resource(&mut resource, Phase::Early, &env, &Cache::default());
+    resolved.map_err(|err| {
+        if env.hide_rendered {
+            RunError::Flow(FlowError::from(err).hidden())
+        } else {
+            err.into()
+        }
+    })?;
+    // Where nothing is rendered there is nothing to hide.
+    env.hide_rendered &= sent.is_some_and(|sent| sent != resource)
+        || resolve::is_deferred(&resource)
+        || resource.common.control.is_some();
     resource.complete().map_err(|source| {
-        if source.names_resource {
+        if env.hide_rendered {
+            RunError::Flow(FlowError::from(source).hidden())
+        } else if source.names_resource {
             let label = resource.label();
             RunError::Invalid { label, source }
         } else {
@@ -416,40 +467,13 @@ fn prepare(
     Ok((Scope::new(env, mode), Arc::new(resource)))
 }
 
-/// Returns the resource that a request for a state is about.
-pub fn resource_of(request: &StatusRequest) -> Result<Resource, InspectError> {
-    let mut resource = to_look_at(request.type_name, &request.name)?;
-    if let Some(properties) = &request.properties {
-        let declared = decode::resources(request.type_name, properties)?
-            .pop()
-            .ok_or(InspectError::NoResource)?;
-        resource.common.provider = declared.resource.common.provider;
-        resource.common.sensitive = declared.resource.common.sensitive;
-        resource.properties = declared.resource.properties;
-    }
-    Ok(resource)
-}
-
-/// Why the state of a resource can't be told.
-#[derive(Debug, thiserror::Error)]
-pub enum InspectError {
-    #[error("no resources found")]
-    NoResource,
-    #[error(transparent)]
-    Document(#[from] DocumentError),
-    #[error(transparent)]
-    Look(#[from] LookError),
-    #[error(transparent)]
-    Environment(#[from] EnvironmentError),
-}
-
 /// Returns the state of a resource, changing nothing.
 pub fn inspect(
     resource: &Resource,
     env: Env,
     cfengine_module: Option<&str>,
     clock: &dyn Clock,
-) -> Result<State, InspectError> {
+) -> Result<State, LookError> {
     let machine = Machine {
         runner: &SystemRunner::new(),
         clock,
@@ -458,7 +482,7 @@ pub fn inspect(
     let packages =
         package::Shared::default().with_default_module(cfengine_module.map(str::to_owned));
     let scope = Scope::new(env, Mode::default());
-    Ok(look(resource, &scope, &machine, &packages)?)
+    look(resource, &scope, &machine, &packages)
 }
 
 /// Returns the refreshes that earlier runs of a manifest still have to make.

@@ -2,6 +2,7 @@
 //!
 //! Facts are gathered for a template only if its text could name them.
 
+use super::CallError;
 use super::env::{Env, Functions, Now};
 use super::error::TemplateError;
 use super::functions::{functions, prometheus_file_sd};
@@ -33,10 +34,17 @@ pub enum RenderError {
     /// Of the engines `go` and `jinja`.
     #[error(transparent)]
     Template(#[from] TemplateError),
+    /// The template names what it may not read.
+    #[error(transparent)]
+    Denied(CallError),
 }
 
 /// Renders a template with everything an environment offers.
 pub fn render(template: Template<'_>, env: &Env) -> Result<Vec<u8>, RenderError> {
+    // Whatever way a template finds to it, there is nothing in it; this says why.
+    if names_environ(template.text) {
+        env.check_environ().map_err(RenderError::Denied)?;
+    }
     render_with(
         template,
         &variables(template.text, env),
@@ -136,6 +144,13 @@ pub fn variables(text: &[u8], env: &Env) -> Map {
     ]
     .map(|(name, value)| (name.into(), value))
     .into()
+}
+
+/// Whether a text holds the name of the environment as a word of its own.
+fn names_environ(text: &[u8]) -> bool {
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    text.split(|byte| !is_word(byte))
+        .any(|word| matches!(word, b"environ" | b"Environ"))
 }
 
 /// Returns what `.` is in a Jet template.

@@ -19,6 +19,9 @@ pub type GatherFacts = Arc<dyn Fn(Option<&str>) -> Value + Send + Sync>;
 /// Reads a file; the path is already joined to the working directory.
 pub type ReadFile = Arc<dyn Fn(&Path) -> Result<String, CallError> + Send + Sync>;
 
+/// Says whether a file may be read that a resource names, or why not.
+pub type MayRead = Arc<dyn Fn(&Path) -> Result<(), CallError> + Send + Sync>;
+
 /// Reads a key of a bucket.
 pub type KvGet = Arc<dyn Fn(&str, &str) -> Result<String, CallError> + Send + Sync>;
 
@@ -47,12 +50,36 @@ pub struct Env {
     pub read_file: Option<ReadFile>,
     pub kv_get: Option<KvGet>,
     pub registrations: Option<Registrations>,
+    /// Why nothing of the environment may be read; `environ` is empty then.
+    pub environ_denied: Option<&'static str>,
+    /// Asked before a file is read that a resource names; without it every file may be.
+    pub may_read: Option<MayRead>,
+    /// Errors must not repeat what was rendered.
+    pub hide_rendered: bool,
     /// The clock of `now` and its kin; without one they ask the machine.
     pub now: Option<Now>,
     /// Hiera documents: only `Facts` and `lookup` exist.
     pub restricted: bool,
     /// A `lookup` that finds nothing gives "" instead of an error.
     pub default_on_missing: bool,
+}
+
+impl Env {
+    /// Says whether a file may be read that a resource names, or why not.
+    pub fn check_read(&self, path: &Path) -> Result<(), CallError> {
+        match &self.may_read {
+            Some(may_read) => may_read(path),
+            None => Ok(()),
+        }
+    }
+
+    /// Says whether the environment may be read, or why not.
+    pub fn check_environ(&self) -> Result<(), CallError> {
+        match self.environ_denied {
+            Some(reason) => Err(reason.into()),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Facts that are known, or that can be gathered by section.

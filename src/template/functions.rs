@@ -84,6 +84,10 @@ fn lookup(args: &[Value], env: &Env) -> Result<Value, CallError> {
     let Some(key) = key.as_str() else {
         return Err("lookup requires a string argument".into());
     };
+    // A path may reach the environment in other ways; it finds nothing there.
+    if plain_part(key).map_or_else(|| key.contains("environ"), |(root, _)| root == "environ") {
+        env.check_environ()?;
+    }
     if let Some(found) = look_up(key, env) {
         return Ok(path::as_looked_up(found));
     }

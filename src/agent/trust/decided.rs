@@ -232,7 +232,7 @@ impl Rules {
         if decided.signed_duration_since(now) > self.skew {
             return Err(Unproven::Future(decided).into());
         }
-        self.decisions.advance(decided, self.accepted()?)
+        self.decisions.advance(decided, self.generations.highest()?)
     }
 }
 

@@ -5,15 +5,18 @@
 //! this very subject, not long ago, and never seen before. Then the signer's policy decides. Where
 //! the file says nothing, only servers on this machine are obeyed: that is `loopback`. With
 //! `required: false` everything counts that NATS lets through. What a signature covers is
-//! `nats::trust`, what was seen is `seen`, what is remembered of it is `audit` and `refusals`.
+//! `nats::trust`, what was seen is `seen`, what is remembered of it is `audit` and `refusals`. What
+//! templates may read for a signer is `rights`, how far assignments have come `generations`.
 //! Bundles and data from elsewhere are `vouch`, assignments that follow from a signed rollout
 //! `decided`.
 
 pub mod audit;
 mod decided;
+mod generations;
 pub mod loopback;
 mod newest;
 pub mod refusals;
+mod rights;
 mod seen;
 mod vouch;
 
@@ -32,8 +35,9 @@ use crate::nats::{Headers, Verb};
 use crate::system::{Clock, FileError, files};
 use decided::Decisions;
 pub use decided::Unproven;
+use generations::Generations;
 use newest::Newest;
-use seen::Seen;
+use seen::{By, Seen};
 pub use vouch::{Holds, SIGNATURE_LIMIT, Sources, Unvouched, fits};
 
 /// No file that holds a generation or the name of a boot is longer.
@@ -80,8 +84,40 @@ pub enum Unfit {
     Older { found: u64, accepted: u64 },
     #[error(transparent)]
     Unproven(#[from] Unproven),
+    #[error(
+        "assignment of generation {found} is beyond {most}, which a signer with a policy may reach"
+    )]
+    Far { found: u64, most: u64 },
+    #[error(
+        "the generations that were accepted can't be read: remove generations.json and generation from the state directory"
+    )]
+    Damaged,
     #[error("could not remember the generation: {0}")]
-    Memory(#[from] FileError),
+    Memory(#[source] FileError),
+}
+
+/// Why a request is not admitted, and who signed it, where that is known.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+pub struct Refused {
+    pub signer: Arc<str>,
+    #[source]
+    pub cause: Denied,
+}
+
+impl From<Denied> for Refused {
+    fn from(cause: Denied) -> Self {
+        Self {
+            signer: Arc::default(),
+            cause,
+        }
+    }
+}
+
+impl From<Forged> for Refused {
+    fn from(cause: Forged) -> Self {
+        Denied::from(cause).into()
+    }
 }
 
 /// One who asks and is believed.
@@ -114,14 +150,14 @@ impl Asker {
     /// Says whether the asker may have a resource applied by a provider, or why not.
     pub fn may_apply(
         &self,
-        verb: Verb,
+        verb: &str,
         resource: &Resource,
         provider: &str,
         noop: bool,
     ) -> Result<(), crate::model::policy::Denied> {
         match &self.policy {
             None => Ok(()),
-            Some(policy) => policy.check(verb.as_str(), resource, provider, noop),
+            Some(policy) => policy.check(verb, resource, provider, noop),
         }
     }
 }
@@ -146,7 +182,7 @@ struct Rules {
     sources: bool,
     signers: Vec<Trusted>,
     seen: Mutex<Seen>,
-    generation: std::path::PathBuf,
+    generations: Generations,
     newest: Newest,
     decisions: Decisions,
 }
@@ -189,10 +225,16 @@ impl Gatekeeper {
     }
 
     /// Returns who asks, if this request may be looked at. It can't be admitted twice.
-    pub fn admit(&self, subject: &str, headers: &Headers, body: &[u8]) -> Result<Asker, Denied> {
+    pub fn admit(
+        &self,
+        verb: Verb,
+        subject: &str,
+        headers: &Headers,
+        body: &[u8],
+    ) -> Result<Asker, Refused> {
         match &self.rules {
             None => Ok(Asker::default()),
-            Some(rules) => rules.admit(self.clock.now(), subject, headers, body),
+            Some(rules) => rules.admit(self.clock.now(), verb, subject, headers, body),
         }
     }
 
@@ -245,7 +287,7 @@ impl Rules {
             skew,
             signers,
             seen: Mutex::new(Seen::open(&directory.join("seen"), boot, now)?),
-            generation: directory.join("generation"),
+            generations: Generations::new(directory),
             newest: Newest::new(directory.join("sources.json")),
             decisions: Decisions::new(directory.join("decided.json")),
         })
@@ -255,14 +297,16 @@ impl Rules {
         self.signers.iter().find(|signer| signer.text == key)
     }
 
-    /// The cheap questions come first: a stranger costs no arithmetic.
+    /// The cheap questions come first: a stranger costs no arithmetic, and what the signer may not
+    /// ask for at all is not remembered.
     fn admit(
         &self,
         now: DateTime<Utc>,
+        verb: Verb,
         subject: &str,
         headers: &Headers,
         body: &[u8],
-    ) -> Result<Asker, Denied> {
+    ) -> Result<Asker, Refused> {
         let claim = match Claim::read(headers) {
             Err(Forged::Unsigned) if !self.required => return Ok(Asker::default()),
             claim => claim?,
@@ -270,19 +314,31 @@ impl Rules {
         let signer = self.find(claim.signer).ok_or(Denied::Unknown)?;
         let age = now.signed_duration_since(claim.time);
         if age > self.skew {
-            return Err(Denied::Expired);
+            return Err(Denied::Expired.into());
         }
         if -age > self.skew {
-            return Err(Denied::Future);
+            return Err(Denied::Future.into());
         }
         let id = claim.check(&signer.key, subject, body)?;
+        // Whether anything will be changed is not known yet.
+        let asked = |noop| Asked {
+            verb: verb.as_str(),
+            noop,
+            ..Asked::default()
+        };
+        let asker = &signer.asker;
+        if let (Err(cause), Err(_)) = (asker.may(&asked(false)), asker.may(&asked(true))) {
+            let signer = Arc::clone(&asker.name);
+            return Err(Refused { signer, cause });
+        }
         // A second more, because only whole ones are kept.
         let kept = self.skew + TimeDelta::seconds(1);
         let until = claim.time.checked_add_signed(kept);
         let until = until.unwrap_or(DateTime::<Utc>::MAX_UTC);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.add(now, claim.time, until, *id.as_bytes())?;
-        Ok(signer.asker.clone())
+        let by = By::new(&signer.text, asker.has_policy());
+        seen.add(now, claim.time, until, *id.as_bytes(), by)?;
+        Ok(asker.clone())
     }
 
     fn accept(
@@ -305,17 +361,22 @@ impl Rules {
             }
         };
         asker.may_follow(assignment)?;
-        let found = assignment.generation;
-        self.decisions.check_direct(found)?;
-        let accepted = self.accepted()?;
-        if found < accepted {
-            return Err(Unfit::Older { found, accepted });
-        }
-        if found > accepted {
-            let text = found.to_string();
-            let durability = files::Durability::Complete;
-            files::write_private(&self.generation, text.as_bytes(), durability)?;
-        }
+        self.decisions.check_direct(assignment.generation)?;
+        let key = assignment
+            .signature
+            .as_ref()
+            .map(AssignmentSignature::signer);
+        let by = generations::By {
+            key: key.unwrap_or_default(),
+            // What nobody signed must not hold up what somebody did.
+            has_policy: asker.has_policy() || key.is_none(),
+        };
+        let is_free = |key: &str| {
+            let signer = self.find(key);
+            signer.is_some_and(|signer| !signer.asker.has_policy())
+        };
+        self.generations
+            .accept(by, assignment.generation, is_free)?;
         Ok(asker)
     }
 
@@ -332,16 +393,6 @@ impl Rules {
             return Err(Unfit::Signature);
         }
         Ok(signer.asker.clone())
-    }
-
-    /// Returns the highest generation that was accepted so far.
-    fn accepted(&self) -> Result<u64, FileError> {
-        match files::read_to_string(&self.generation, MAX_BYTES) {
-            // What is damaged was never written by us; nothing can be older.
-            Ok(text) => Ok(text.trim().parse().unwrap_or(u64::MAX)),
-            Err(err) if err.is_not_found() => Ok(0),
-            Err(err) => Err(err),
-        }
     }
 }
 

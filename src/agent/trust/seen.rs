@@ -3,7 +3,8 @@
 //! Kept on disk before the request is obeyed, so that nobody can repeat one to an agent that was
 //! restarted or killed. Not synced: a power cut may lose the last ones, so after another start of
 //! the machine, or when the file is not as we left it, requests from before are refused as well.
-//! What a request is, or who may make one, is not known here.
+//! Every signer has so many places of his own, so that none takes another's. What a request is, or
+//! who may make one, is not known here.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,17 +15,54 @@ use super::Denied;
 use crate::system::files::{self, Durability, InPlace};
 use crate::system::{Digest, FileError, random};
 
-/// How many requests are remembered at once. More than these within the skew are refused.
+/// How many requests of one signer are remembered at once. More than these within the skew are
+/// refused.
 const MOST: usize = 100_000;
 
-/// The bytes of a request on disk: until when, in seconds, and what it is known by.
-const RECORD: usize = 8 + 32;
+/// How many of one with a policy.
+const MOST_BOUND: usize = 10_000;
+
+/// How many signers can fill their places before a file looks like none of ours.
+const MANY_SIGNERS: usize = 32;
+
+/// The bytes of a request on disk: until when, in seconds, what it is known by, and by whom.
+const RECORD: usize = 8 + 32 + 8;
+
+/// Told by a file whose records are of this shape.
+const SHAPE: &str = "records of 48 bytes, ";
 
 /// How few requests are not worth forgetting.
 const FEW: usize = 4096;
 
 /// The longest file that can be ours.
-const MAX_BYTES: u64 = ((MOST + 2) * RECORD) as u64;
+const MAX_BYTES: u64 = ((MOST * MANY_SIGNERS + 2) * RECORD) as u64;
+
+/// A signer, told from others.
+type Tag = [u8; 8];
+
+/// Requests, until when each is remembered and whose it is.
+type Known = HashMap<[u8; 32], (i64, Tag)>;
+
+/// Who makes a request, and how many of his are remembered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct By {
+    tag: Tag,
+    most: usize,
+}
+
+impl By {
+    pub(super) fn new(key: &str, has_policy: bool) -> Self {
+        let digest = Digest::of(key.as_bytes());
+        let (tag, _) = digest
+            .as_bytes()
+            .split_first_chunk()
+            .unwrap_or((&[0; 8], &[]));
+        Self {
+            tag: *tag,
+            most: if has_policy { MOST_BOUND } else { MOST },
+        }
+    }
+}
 
 /// Remembers requests.
 pub(super) struct Seen {
@@ -34,9 +72,13 @@ pub(super) struct Seen {
     written: usize,
     /// Which start of the machine the file belongs to.
     boot: [u8; 32],
-    until: HashMap<[u8; 32], i64>,
+    until: Known,
+    /// How many of these each signer has.
+    places: HashMap<Tag, usize>,
     /// How many there are when it is time to forget some.
     full: usize,
+    /// In which second that was last done.
+    forgot: i64,
     /// Requests from before, in nanoseconds, are refused: they may have been seen, and forgotten.
     since: i64,
 }
@@ -53,14 +95,16 @@ impl Seen {
             Err(err) => return Err(err),
         };
         let (since, mut until) = known.unwrap_or_else(|| (nanos(now), HashMap::new()));
-        until.retain(|_, until| *until >= now.timestamp());
-        let (file, written) = write_anew(path, &record(since, &boot), &until)?;
+        until.retain(|_, (until, _)| *until >= now.timestamp());
+        let (file, written) = write_anew(path, &record(since, &boot, &Tag::default()), &until)?;
         Ok(Self {
             path: path.to_owned(),
             file,
             written,
             boot,
             full: full(&until),
+            places: places(&until),
+            forgot: now.timestamp(),
             until,
             since,
         })
@@ -73,6 +117,7 @@ impl Seen {
         made: DateTime<Utc>,
         until: DateTime<Utc>,
         id: [u8; 32],
+        by: By,
     ) -> Result<(), Denied> {
         if nanos(made) < self.since {
             return Err(Denied::Forgotten);
@@ -80,45 +125,65 @@ impl Seen {
         if self.until.contains_key(&id) {
             return Err(Denied::Replayed);
         }
-        if self.until.len() >= self.full {
+        // Looking through all of them is worth it once a second.
+        let is_flooded = self.taken(by) >= by.most && self.forgot != now.timestamp();
+        if self.until.len() >= self.full || is_flooded {
             self.forget(now).map_err(Denied::Memory)?;
         }
-        if self.until.len() >= MOST {
+        if self.taken(by) >= by.most {
             return Err(Denied::Flooded);
         }
         let until = until.timestamp();
         let offset = u64::try_from(self.written * RECORD).unwrap_or(u64::MAX);
         self.file
-            .write_at(offset, &record(until, &id))
+            .write_at(offset, &record(until, &id, &by.tag))
             .map_err(Denied::Memory)?;
         self.written += 1;
-        self.until.insert(id, until);
+        self.until.insert(id, (until, by.tag));
+        *self.places.entry(by.tag).or_default() += 1;
         Ok(())
+    }
+
+    fn taken(&self, by: By) -> usize {
+        self.places.get(&by.tag).copied().unwrap_or_default()
     }
 
     /// Forgets what is too old. That happens seldom enough to cost each request next to nothing.
     fn forget(&mut self, now: DateTime<Utc>) -> Result<(), FileError> {
         let before = self.until.len();
-        self.until.retain(|_, until| *until >= now.timestamp());
+        self.until.retain(|_, (until, _)| *until >= now.timestamp());
         if self.until.len() < before {
-            let first = record(self.since, &self.boot);
+            let first = record(self.since, &self.boot, &Tag::default());
             (self.file, self.written) = write_anew(&self.path, &first, &self.until)?;
+            self.places = places(&self.until);
         }
+        self.forgot = now.timestamp();
         self.full = full(&self.until);
         Ok(())
     }
 }
 
 /// Returns how many may come together until it is time to forget some.
-fn full(until: &HashMap<[u8; 32], i64>) -> usize {
-    (2 * until.len() + FEW).min(MOST)
+fn full(until: &Known) -> usize {
+    2 * until.len() + FEW
 }
 
-fn record(until: i64, id: &[u8; 32]) -> [u8; RECORD] {
+/// Returns how many requests each signer has.
+fn places(until: &Known) -> HashMap<Tag, usize> {
+    let mut places = HashMap::new();
+    for (_, tag) in until.values() {
+        *places.entry(*tag).or_default() += 1;
+    }
+    places
+}
+
+fn record(until: i64, id: &[u8; 32], tag: &Tag) -> [u8; RECORD] {
     let mut bytes = [0; RECORD];
     let (time, rest) = bytes.split_at_mut(8);
+    let (name, signer) = rest.split_at_mut(32);
     time.copy_from_slice(&until.to_be_bytes());
-    rest.copy_from_slice(id);
+    name.copy_from_slice(id);
+    signer.copy_from_slice(tag);
     bytes
 }
 
@@ -127,7 +192,7 @@ fn record(until: i64, id: &[u8; 32]) -> [u8; RECORD] {
 fn sign_of(boot: &str) -> Result<[u8; 32], FileError> {
     let digest = match boot {
         "" => Digest::of(&random()?.to_be_bytes()),
-        boot => Digest::of(boot.as_bytes()),
+        boot => Digest::of(format!("{SHAPE}{boot}").as_bytes()),
     };
     Ok(*digest.as_bytes())
 }
@@ -138,27 +203,29 @@ fn nanos(time: DateTime<Utc>) -> i64 {
 
 /// Reads a file of this start of the machine: since when it is complete, and what was seen; nothing
 /// if it is another's. A record that was cut off was never obeyed.
-fn read(bytes: &[u8], boot: &[u8; 32]) -> Option<(i64, HashMap<[u8; 32], i64>)> {
+fn read(bytes: &[u8], boot: &[u8; 32]) -> Option<(i64, Known)> {
     let (records, _cut_off) = bytes.as_chunks::<RECORD>();
     let mut records = records.iter().filter_map(|record| {
-        let (time, id) = record.split_first_chunk::<8>()?;
-        Some((<[u8; 32]>::try_from(id).ok()?, i64::from_be_bytes(*time)))
+        let (time, rest) = record.split_first_chunk::<8>()?;
+        let (id, tag) = rest.split_first_chunk::<32>()?;
+        let tag = Tag::try_from(tag).ok()?;
+        Some((*id, (i64::from_be_bytes(*time), tag)))
     });
-    let (sign, since) = records.next()?;
+    let (sign, (since, _)) = records.next()?;
     (sign == *boot).then(|| (since, records.collect()))
 }
 
 fn write_anew(
     path: &Path,
     first: &[u8; RECORD],
-    until: &HashMap<[u8; 32], i64>,
+    known: &Known,
 ) -> Result<(InPlace, usize), FileError> {
     let mut bytes = first.to_vec();
-    for (id, until) in until {
-        bytes.extend_from_slice(&record(*until, id));
+    for (id, (until, tag)) in known {
+        bytes.extend_from_slice(&record(*until, id, tag));
     }
     files::write_private(path, &bytes, Durability::Cached)?;
-    Ok((InPlace::open(path)?, until.len() + 1))
+    Ok((InPlace::open(path)?, known.len() + 1))
 }
 
 #[cfg(test)]
@@ -177,7 +244,11 @@ mod tests {
     }
 
     fn add(seen: &mut Seen, now: i64, number: usize) -> Result<(), String> {
-        let added = seen.add(at(now), at(now), at(now + 60), id(number));
+        add_by(seen, now, number, By::new("ops", false))
+    }
+
+    fn add_by(seen: &mut Seen, now: i64, number: usize, by: By) -> Result<(), String> {
+        let added = seen.add(at(now), at(now), at(now + 60), id(number), by);
         added.map_err(|err| err.to_string())
     }
 
@@ -244,16 +315,25 @@ mod tests {
     }
 
     #[test]
-    fn more_requests_than_can_be_remembered_are_refused() {
+    fn more_requests_than_can_be_remembered_are_refused_to_whoever_made_them() {
         let room = tempfile::tempdir().unwrap();
-        let mut seen = Seen::open(&room.path().join("seen"), "boot", at(0)).unwrap();
-        for number in 0..MOST {
-            seen.until.insert(id(number), 60);
+        let path = room.path().join("seen");
+        let mut seen = Seen::open(&path, "boot", at(0)).unwrap();
+        let weak = By::new("weak", true);
+        for number in 0..MOST_BOUND {
+            add_by(&mut seen, 1, number, weak).unwrap();
         }
+        let flooded = Err(Denied::Flooded.to_string());
+        assert_eq!(add_by(&mut seen, 1, MOST_BOUND, weak), flooded);
+        assert_eq!(add(&mut seen, 1, MOST_BOUND + 1), Ok(()));
         assert_eq!(
-            add(&mut seen, 1, MOST + 1),
-            Err(Denied::Flooded.to_string())
+            add_by(&mut seen, 1, MOST_BOUND + 2, By::new("other", true)),
+            Ok(())
         );
-        assert_eq!(add(&mut seen, 61, MOST + 1), Ok(()));
+        drop(seen);
+        let mut seen = Seen::open(&path, "boot", at(2)).unwrap();
+        assert_eq!(add_by(&mut seen, 2, MOST_BOUND + 3, weak), flooded);
+        assert_eq!(add(&mut seen, 2, MOST_BOUND + 4), Ok(()));
+        assert_eq!(add_by(&mut seen, 62, MOST_BOUND + 5, weak), Ok(()));
     }
 }

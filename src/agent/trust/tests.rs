@@ -41,7 +41,7 @@ fn signed(signer: &Signer, time: DateTime<Utc>) -> Headers {
 }
 
 fn admit(keeper: &Gatekeeper, headers: &Headers) -> String {
-    match keeper.admit(SUBJECT, headers, b"x") {
+    match keeper.admit(Verb::Ensure, SUBJECT, headers, b"x") {
         Ok(asker) => format!("admitted {}", asker.name),
         Err(denied) => denied.to_string(),
     }
@@ -91,7 +91,9 @@ fn a_request_for_one_subject_is_none_for_another() {
     let keeper = open(&trust(&signer, None), room.path());
     let headers = signed(&signer, now() + TimeDelta::seconds(1));
     for other in ["ccm.v1.prod.all.ensure", "ccm.v1.default.all.apply"] {
-        let denied = keeper.admit(other, &headers, b"x").unwrap_err();
+        let denied = keeper
+            .admit(Verb::Ensure, other, &headers, b"x")
+            .unwrap_err();
         assert_eq!(denied.to_string(), "signature does not fit the request");
     }
 }
@@ -252,6 +254,7 @@ fn a_signer_with_a_policy_stands_for_bundles_and_not_for_data() {
 fn without_trust_nothing_is_asked() {
     let room = tempfile::tempdir().unwrap();
     let keeper = Gatekeeper::open(None, room.path(), "boot", Arc::new(SystemClock)).unwrap();
-    assert!(keeper.admit(SUBJECT, &Headers::new(), b"").is_ok());
+    let admitted = keeper.admit(Verb::Ensure, SUBJECT, &Headers::new(), b"");
+    assert!(admitted.is_ok());
     assert!(!room.path().join("seen").exists());
 }

@@ -76,6 +76,10 @@ fn decide(args: &Args, config: &Config) -> (bool, String) {
         type_name: args.type_name,
         name: args.name.as_deref(),
         provider: args.provider.as_deref(),
+        command: args
+            .name
+            .as_deref()
+            .filter(|_| args.type_name == Some(TypeName::Exec)),
     };
     let decision = policy.decide_so_far(&asked);
     let reason = match decision.rule {

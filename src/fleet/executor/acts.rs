@@ -11,7 +11,7 @@ use crate::fleet::assigning::{Found, Given, Presence, assignment, is_same, resto
 use crate::fleet::decision::Proofs;
 use crate::fleet::rollouts::RolloutError;
 use crate::model::decision::AssignmentSignature;
-use crate::model::node::{Assignment, NodeName};
+use crate::model::node::{Assignment, NodeName, next_generation};
 use crate::model::rollout::{Progress, Rollout};
 use crate::nats::NatsError;
 
@@ -53,7 +53,7 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
                 }
                 (Found::Nothing | Found::Assigned { .. }, None) => {
                     let reported = self.heard.get(&node).map_or(0, |heard| heard.generation);
-                    let generation = found.generation().max(reported).saturating_add(1);
+                    let generation = next_generation(found.generation(), reported);
                     match wanted(rollout, proofs, &node, &found, generation, now) {
                         Some(wanted) => {
                             let before = found.assignment().cloned();

@@ -52,6 +52,12 @@ impl Exec {
         }
     }
 
+    /// Returns the command lines that decide whether the command runs.
+    pub fn guards(&self) -> impl Iterator<Item = &str> {
+        let all = [self.onlyif.as_str(), self.unless.as_str()];
+        all.into_iter().filter(|line| !line.is_empty())
+    }
+
     /// Reports whether an exit code is a success.
     pub fn accepts(&self, code: i32) -> bool {
         self.accepted().contains(&code)

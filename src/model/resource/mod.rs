@@ -23,7 +23,7 @@ pub use archive::{Archive, ArchiveKind};
 pub use common::{Common, Control};
 pub use exec::Exec;
 pub use file::{File, FileEnsure, parse_mode};
-pub use package::{Package, UpdateIndex};
+pub use package::{Package, UpdateIndex, module_path};
 pub use scaffold::{Engine, Scaffold};
 pub use service::Service;
 
@@ -148,6 +148,15 @@ impl Resource {
     /// Returns `type#name`, the way people speak of this resource.
     pub fn label(&self) -> String {
         format!("{}#{}", self.type_name(), self.common.name)
+    }
+
+    /// Returns the command line of an exec.
+    pub fn command_line(&self) -> Option<&str> {
+        match &self.properties {
+            Properties::Exec(exec) if exec.command.is_empty() => Some(&self.common.name),
+            Properties::Exec(exec) => Some(&exec.command),
+            _ => None,
+        }
     }
 
     /// Returns the references whose change refreshes this resource.

@@ -127,6 +127,13 @@ fn is_module(provider: &str) -> bool {
     provider == "cfengine" || provider.starts_with("cfengine/")
 }
 
+/// Returns the path of the program that a provider names, if it names one: a CFEngine module that
+/// is not one of CFEngine's own.
+pub fn module_path(provider: &str) -> Option<&str> {
+    let module = provider.strip_prefix("cfengine/")?;
+    module.contains('/').then_some(module)
+}
+
 /// A module of CFEngine's has its own idea of what a package file is called.
 fn is_package_file(name: &str, provider: &str) -> bool {
     let is_file = is_module(provider) || name.ends_with(".deb") || name.ends_with(".rpm");

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::model::text::{SplitError, quote};
 use crate::system::files::BadPattern;
 use crate::system::{FileError, HttpError, RunError, UnpackError};
+use crate::template::CallError;
 use crate::template::engines::RenderError;
 
 /// Why a scaffold can't be rendered, compared or put in place.
@@ -13,6 +14,9 @@ use crate::template::engines::RenderError;
 pub enum ScaffoldError {
     #[error("scaffold source {0} is no http or https URL of a .zip, .tar.gz, .tgz or .tar")]
     UnsupportedSource(String),
+    /// Whoever asks may not read the source; the text says what is missing.
+    #[error("source: {0}")]
+    MayNotRead(#[source] CallError),
     #[error("cannot get source: {0}")]
     Http(#[from] HttpError),
     #[error("cannot unpack source: {0}")]

@@ -55,7 +55,12 @@ impl Sources {
                     || ScaffoldError::UnsupportedSource(redact_url(source).into_owned());
                 self.remote(source, kind.ok_or_else(unsupported)?, host)
             }
-            None => self.local(&host.working_dir.join(clean_path(source))),
+            None => {
+                let path = host.working_dir.join(clean_path(source));
+                let may_read = host.env.check_read(&path);
+                may_read.map_err(ScaffoldError::MayNotRead)?;
+                self.local(&path)
+            }
         }
     }
 

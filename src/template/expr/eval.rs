@@ -134,7 +134,10 @@ impl<'a> Machine<'a> {
         match name.as_ref() {
             "Facts" => Ok(Val::Facts),
             "Data" => Ok(Val::Plain(self.budget.data())),
-            "Environ" => Ok(Val::Environ),
+            "Environ" => match self.budget.env.check_environ() {
+                Ok(()) => Ok(Val::Environ),
+                Err(reason) => Err(Fault::at(at, reason)),
+            },
             "$env" => Ok(Val::Env),
             _ => Err(Fault::at(
                 at,

@@ -334,7 +334,7 @@ pub(super) fn fetch(from: &Val, key: &Val, budget: &mut Budget<'_>) -> Result<Va
         )),
         (Val::Env, Some("Facts")) => Ok(Val::Facts),
         (Val::Env, Some("Data")) => Ok(Val::Plain(budget.data())),
-        (Val::Env, Some("Environ")) => Ok(Val::Environ),
+        (Val::Env, Some("Environ")) => budget.env.check_environ().map(|()| Val::Environ),
         (Val::Fact(Value::Map(map)), Some(name)) => Ok(map
             .get(name)
             .or_else(|| map.get(json_name(name)?.as_str()))

@@ -3,8 +3,11 @@
 mod assigned;
 mod data;
 mod default_closed;
+mod exec_rules;
 mod forged;
 mod hostile;
+mod lockout;
+mod lookups;
 mod permissions;
 mod policy;
 mod pushed;
@@ -12,6 +15,7 @@ mod refusals;
 mod rollouts;
 mod sign_with;
 mod sources;
+mod status_programs;
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,19 +33,47 @@ const NODE: &str = "web1.example.net";
 
 /// Returns the configuration of a node that trusts one signer.
 fn trusting(signer: &Signer, policy: Option<&str>, directory: &Path) -> Config {
+    trusting_all(&[(signer, "ops", policy)], directory)
+}
+
+/// Returns the configuration of a node that trusts these signers, each with a name and a policy.
+fn trusting_all(signers: &[(&Signer, &str, Option<&str>)], directory: &Path) -> Config {
+    let listed = signers.iter().map(|(signer, name, policy)| Listed {
+        key: signer.public_key(),
+        name: (*name).into(),
+        policy: policy.map(|text| Policy::read(&parse(text).unwrap()).unwrap()),
+    });
     Config {
         trust: Some(Trust {
             required: true,
             sources: true,
             clock_skew: Duration::from_secs(60),
-            signers: vec![Listed {
-                key: signer.public_key(),
-                name: "ops".into(),
-                policy: policy.map(|text| Policy::read(&parse(text).unwrap()).unwrap()),
-            }],
+            signers: listed.collect(),
         }),
         ..config(NODE, directory)
     }
+}
+
+/// Asks the node with a signature and returns the code and the document of its answer.
+async fn answer_to(
+    client: &Connection,
+    signer: &Signer,
+    verb: Verb,
+    headers: Headers,
+    body: &serde_json::Value,
+) -> (u16, serde_json::Value) {
+    let reply = ask_signed(client, signer, verb, headers, &body.to_string()).await;
+    let code = reply.service_error().map_or(200, |(code, _)| code);
+    (code, serde_json::from_slice(&reply.body).unwrap())
+}
+
+/// Returns a request for one resource.
+fn ensure_body(type_name: &str, properties: &serde_json::Value) -> serde_json::Value {
+    serde_json::json!({
+        "protocol": "io.choria.ccm.v1.resource.ensure.request",
+        "type": type_name,
+        "properties": properties,
+    })
 }
 
 /// Asks the node with a signature over this very request. A node that has just started may not be

@@ -1,0 +1,351 @@
+//! What rules permit and deny, case by case.
+
+use super::*;
+use crate::model::document::parse;
+use crate::model::request::parse_ensure;
+
+fn policy(text: &str) -> Policy {
+    Policy::read(&parse(text).unwrap()).unwrap()
+}
+
+fn resource(type_name: &str, properties: &str) -> Resource {
+    let text = format!(
+        r#"{{"protocol":"io.choria.ccm.v1.resource.ensure.request","type":"{type_name}","properties":{properties}}}"#
+    );
+    let mut resource = parse_ensure(&text).unwrap();
+    resource.complete().unwrap();
+    resource
+}
+
+fn ask<'a>(verb: &'a str, type_name: TypeName, name: &'a str) -> Asked<'a> {
+    Asked {
+        verb,
+        type_name: Some(type_name),
+        name: Some(name),
+        ..Asked::default()
+    }
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let policy = policy(
+        "- {action: deny, types: [exec]}\n- {verbs: [ensure], names: ['/etc/app/*']}\n- {verbs: [ping]}",
+    );
+    let decide = |asked| {
+        let Decision { action, rule } = policy.decide(&asked);
+        (action, rule)
+    };
+    assert_eq!(
+        decide(ask("ensure", TypeName::Exec, "/etc/app/x")),
+        (Action::Deny, Some(1))
+    );
+    assert_eq!(
+        decide(ask("ensure", TypeName::File, "/etc/app/x")),
+        (Action::Allow, Some(2))
+    );
+    assert_eq!(
+        decide(ask("ensure", TypeName::File, "/etc/passwd")),
+        (Action::Deny, None)
+    );
+    let ping = Asked {
+        verb: "ping",
+        ..Asked::default()
+    };
+    assert_eq!(decide(ping), (Action::Allow, Some(3)));
+}
+
+#[test]
+fn what_may_still_be_allowed_is_allowed_so_far() {
+    let policy = policy("- {action: deny, types: [exec]}\n- {verbs: [apply], types: [file]}");
+    let verb = |verb| Asked {
+        verb,
+        ..Asked::default()
+    };
+    assert!(policy.decide_so_far(&verb("apply")).is_allowed());
+    assert!(!policy.decide(&verb("apply")).is_allowed());
+    assert!(!policy.decide_so_far(&verb("ensure")).is_allowed());
+    let exec = ask("apply", TypeName::Exec, "x");
+    assert!(!policy.decide_so_far(&exec).is_allowed());
+}
+
+#[test]
+fn a_rule_for_noop_matches_nothing_else() {
+    let policy = policy("{noop_only: true}");
+    let file = ask("ensure", TypeName::File, "/a");
+    assert!(!policy.decide(&file).is_allowed());
+    assert!(policy.decide(&Asked { noop: true, ..file }).is_allowed());
+}
+
+#[test]
+fn an_empty_policy_allows_nothing() {
+    let nothing = policy("[]");
+    assert!(!nothing.decide(&Asked::default()).is_allowed());
+    assert!(!nothing.decide_so_far(&Asked::default()).is_allowed());
+}
+
+#[test]
+fn a_command_needs_leave_wherever_it_hides() {
+    let files = policy("{types: [file, scaffold, archive]}");
+    let plain = resource("file", r#"{"name":"/a","ensure":"absent"}"#);
+    assert_eq!(files.check("ensure", &plain, "posix", false), Ok(()));
+    let health_check =
+        r#"{"name":"/a","ensure":"absent","health_checks":[{"command":"/bin/evil"}]}"#;
+    for (type_name, properties) in [
+        ("file", health_check),
+        (
+            "file",
+            r#"{"name":"/a","ensure":"absent","health_checks":[{"goss_rules":{"command":{"evil":{"exit-status":0}}}}]}"#,
+        ),
+        (
+            "scaffold",
+            r#"{"name":"/a","ensure":"present","source":"/s","engine":"jet","post":[{"*":"evil"}]}"#,
+        ),
+    ] {
+        let hidden = resource(type_name, properties);
+        assert!(
+            files.check("ensure", &hidden, "posix", false).is_err(),
+            "{properties}"
+        );
+    }
+}
+
+#[test]
+fn the_command_counts_and_not_only_the_name() {
+    let policy = policy("{types: [exec], names: ['/bin/true']}");
+    let good = resource("exec", r#"{"name":"/bin/true"}"#);
+    assert_eq!(policy.check("ensure", &good, "posix", false), Ok(()));
+    let evil = resource("exec", r#"{"name":"/bin/true","command":"/bin/evil"}"#);
+    let denied = policy.check("ensure", &evil, "posix", false).unwrap_err();
+    assert_eq!(
+        denied.to_string(),
+        "denied by policy: resource exec#/bin/true"
+    );
+}
+
+#[test]
+fn what_surrounds_a_command_needs_a_rule_that_names_it() {
+    let bare = policy("{types: [exec], names: [date]}");
+    let full = policy(
+        "{types: [exec], commands: [date], path: [/bin, /opt/*/bin], environment: ['A=*'], \
+         cwd: [/srv], shell: true, guards: ['test -e *', /run/x], checks: [check]}",
+    );
+    let open = policy("{types: [exec]}");
+    for (more, provider, lacking, is_in_full) in [
+        ("", "posix", None, true),
+        (
+            r#","path":"/bin:/opt/a/bin""#,
+            "posix",
+            Some("path of"),
+            true,
+        ),
+        (r#","path":"/bin:/tmp""#, "posix", Some("path of"), false),
+        (
+            r#","path":"/bin:/opt/../bin""#,
+            "posix",
+            Some("path of"),
+            false,
+        ),
+        (
+            r#","environment":["A=1"]"#,
+            "posix",
+            Some("environment of"),
+            true,
+        ),
+        (
+            r#","environment":["A=1","B=1"]"#,
+            "posix",
+            Some("environment of"),
+            false,
+        ),
+        (
+            r#","environment":["A=/x"]"#,
+            "posix",
+            Some("environment of"),
+            false,
+        ),
+        (r#","cwd":"/srv""#, "posix", Some("cwd of"), true),
+        (r#","cwd":"/tmp""#, "posix", Some("cwd of"), false),
+        ("", "shell", Some("shell of"), true),
+        (r#","onlyif":"test -e x""#, "posix", Some("guard of"), true),
+        (r#","unless":"test -d x""#, "posix", Some("guard of"), false),
+        (r#","creates":"/run/x""#, "posix", Some("creates of"), true),
+        (r#","creates":"/run/y""#, "posix", Some("creates of"), false),
+        (
+            r#","health_checks":[{"command":"check"}]"#,
+            "posix",
+            Some("health check of"),
+            true,
+        ),
+        (
+            r#","health_checks":[{"command":"date"}]"#,
+            "posix",
+            Some("health check of"),
+            false,
+        ),
+    ] {
+        let exec = resource("exec", &format!(r#"{{"name":"date"{more}}}"#));
+        let found = bare.check("ensure", &exec, provider, false);
+        assert_eq!(found.err().map(|denied| denied.what), lacking, "{more}");
+        let found = full.check("ensure", &exec, provider, false);
+        assert_eq!(found.is_ok(), is_in_full, "{more} {found:?}");
+        // Who may run every command line may do all of it by such a line.
+        assert_eq!(
+            open.check("ensure", &exec, provider, false),
+            Ok(()),
+            "{more}"
+        );
+    }
+}
+
+#[test]
+fn a_module_needs_a_rule_that_names_it_and_no_other_will_do() {
+    let module = |provider: &str| {
+        resource(
+            "package",
+            &format!(r#"{{"name":"zsh","ensure":"present","provider":"{provider}"}}"#),
+        )
+    };
+    let check = |text: &str, provider: &str, noop: bool| {
+        policy(text)
+            .check("ensure", &module(provider), provider, noop)
+            .is_ok()
+    };
+    let path = "cfengine//opt/m";
+    for text in [
+        "{}",
+        "{types: [package, exec]}",
+        "{types: [package], providers: ['**']}",
+        "{types: [exec], names: ['/opt/m']}",
+        "{types: [package], modules: ['/opt/*/m']}",
+    ] {
+        assert!(!check(text, path, false), "{text}");
+    }
+    let named = "{types: [package], names: [zsh], modules: ['/opt/*']}";
+    assert!(check(named, path, false));
+    assert!(!check(named, "cfengine/../../opt/m", false));
+    assert!(check("{types: [package]}", "cfengine/apt_get", false));
+    let noop = "{types: [package], modules: ['/opt/*'], noop_only: true}";
+    assert!(!check(noop, path, true), "a module runs in noop, too");
+    let denied = "- {action: deny, types: [exec]}\n- {modules: ['/opt/*']}";
+    assert!(!check(denied, path, false));
+}
+
+#[test]
+fn lookups_are_granted_by_name_only() {
+    let asked = Asked {
+        verb: "ensure",
+        type_name: Some(TypeName::File),
+        name: Some("/srv/a"),
+        ..Asked::default()
+    };
+    for (text, expected) in [
+        ("{}", false),
+        ("{lookups: [kv]}", false),
+        ("{lookups: [files, kv]}", true),
+        ("{names: ['/srv/*'], lookups: [files]}", true),
+        ("{names: ['/etc/*'], lookups: [files]}", false),
+        ("{verbs: [apply], lookups: [files]}", false),
+        (
+            "- {action: deny, lookups: [files]}\n- {lookups: [files]}",
+            false,
+        ),
+    ] {
+        assert_eq!(
+            policy(text).grants(&asked, Lookup::Files),
+            expected,
+            "{text}"
+        );
+    }
+    let missing = Lookup::Kv.missing();
+    let text = format!("expr: secret: {missing} (1:1)");
+    assert_eq!(Lookup::missing_in(&text), Some(missing));
+    assert_eq!(Lookup::missing_in("secret"), None);
+}
+
+#[test]
+fn what_is_denied_is_denied_wherever_it_is() {
+    let text = "- {action: deny, commands: ['rm **']}\n- {}";
+    let policy = policy(text);
+    for (properties, is_allowed) in [
+        (r#"{"name":"ls"}"#, true),
+        (r#"{"name":"rm -rf /"}"#, false),
+        (r#"{"name":"x","command":"'rm'  -rf /"}"#, false),
+        (r#"{"name":"ls","onlyif":"rm x"}"#, false),
+        (
+            r#"{"name":"ls","health_checks":[{"command":"rm x"}]}"#,
+            false,
+        ),
+    ] {
+        let found = policy.check("ensure", &resource("exec", properties), "posix", false);
+        assert_eq!(found.is_ok(), is_allowed, "{properties}");
+    }
+}
+
+#[test]
+fn a_guard_is_no_noop() {
+    let policy = policy("{noop_only: true}");
+    let plain = resource("exec", r#"{"name":"/bin/true"}"#);
+    assert_eq!(policy.check("ensure", &plain, "posix", true), Ok(()));
+    let guarded = resource("exec", r#"{"name":"/bin/true","onlyif":"/bin/evil"}"#);
+    assert!(policy.check("ensure", &guarded, "posix", true).is_err());
+}
+
+#[test]
+fn an_archive_must_stay_in_its_place_with_all_it_unpacks() {
+    let policy = policy("{types: [archive], names: ['/srv/**']}");
+    let archive = |parent: &str| {
+        let text = format!(
+            r#"{{"name":"/srv/a.tar.gz","ensure":"present","url":"https://example.net/a.tar.gz","extract_parent":"{parent}","owner":"root","group":"root"}}"#
+        );
+        resource("archive", &text)
+    };
+    assert_eq!(
+        policy.check("ensure", &archive("/srv/app"), "http", false),
+        Ok(())
+    );
+    assert!(
+        policy
+            .check("ensure", &archive("/etc"), "http", false)
+            .is_err()
+    );
+}
+
+#[test]
+fn providers_are_patterns_too() {
+    let policy = policy("{types: [package], providers: [apt, 'cfengine/*']}");
+    let package = resource("package", r#"{"name":"zsh","ensure":"present"}"#);
+    for (provider, is_allowed) in [("apt", true), ("cfengine/pip", true), ("dnf", false)] {
+        let found = policy.check("ensure", &package, provider, false);
+        assert_eq!(found.is_ok(), is_allowed, "{provider}");
+    }
+}
+
+#[test]
+fn a_name_that_is_too_long_slips_past_no_rule() {
+    let policy = policy("- {action: deny, names: ['a*']}\n- {}");
+    let decide = |name: &str| policy.decide(&ask("ensure", TypeName::Exec, name));
+    assert!(decide("b").is_allowed());
+    assert!(!decide(&"b".repeat(MAX_NAME + 1)).is_allowed());
+}
+
+#[test]
+fn a_rule_that_can_not_be_read_says_why() {
+    for (text, error) in [
+        ("{verb: [ping]}", "did you mean \"verbs\"?"),
+        ("{guard: [x]}", "did you mean \"guards\"?"),
+        ("{lookup: [kv]}", "did you mean \"lookups\"?"),
+        ("{commands: ['a \"b']}", "commands: "),
+        ("{checks: ['']}", "checks: a command line is empty"),
+        ("{path: [bin]}", "path: \"bin\" is not an absolute path"),
+        (
+            "{environment: [LANG]}",
+            "environment: \"LANG\" is not NAME=value",
+        ),
+        ("{lookups: [everything]}", "everything"),
+        ("{types: [nope]}", "nope"),
+        ("{action: maybe}", "maybe"),
+    ] {
+        let found = Policy::read(&parse(text).unwrap()).unwrap_err().to_string();
+        assert!(found.contains(error), "{found}");
+    }
+}
