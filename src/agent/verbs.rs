@@ -183,9 +183,9 @@ impl Answering {
 
     async fn ensure(&self, text: &str, question: &Question) -> Answer {
         let envelope = &question.envelope;
-        let resource = match parse_ensure(text) {
+        let resource = match self.parsed(text, parse_ensure).await {
             Ok(resource) => resource,
-            Err(err) => return self.malformed(question, err.to_string()),
+            Err(reason) => return self.malformed(question, reason),
         };
         let label = resource.label();
         let mut about = About {
@@ -237,9 +237,9 @@ impl Answering {
 
     async fn apply(&self, text: &str, question: &Question) -> Answer {
         let envelope = &question.envelope;
-        let request = match parse_apply(text) {
+        let request = match self.parsed(text, parse_apply).await {
             Ok(request) => request,
-            Err(err) => return self.malformed(question, err.to_string()),
+            Err(reason) => return self.malformed(question, reason),
         };
         let order = self.order(request.clone(), question);
         let shown = order.what.shown();
@@ -310,9 +310,9 @@ impl Answering {
     }
 
     async fn state(&self, text: &str, question: &Question) -> Answer {
-        let request = match parse_status(text) {
+        let request = match self.parsed(text, parse_status).await {
             Ok(request) => request,
-            Err(err) => return self.malformed(question, err.to_string()),
+            Err(reason) => return self.malformed(question, reason),
         };
         let label = format!("{}#{}", request.type_name, request.name);
         let about = About {
@@ -474,6 +474,18 @@ impl Answering {
             work: Box::new(move |leave| drop(tell.send(leave.map(work)))),
         });
         told
+    }
+
+    /// Reads a body. A small one may stand for a large document, so only a few are read at once.
+    async fn parsed<T: Send + 'static, E: ToString + 'static>(
+        &self,
+        text: &str,
+        parse: fn(&str) -> Result<T, E>,
+    ) -> Result<T, String> {
+        let text = text.to_owned();
+        self.read(move || parse(&text).map_err(|err| err.to_string()))
+            .await
+            .and_then(|parsed| parsed)
     }
 
     /// Looks into something that may block, beside any run.

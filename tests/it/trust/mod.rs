@@ -4,6 +4,7 @@ mod assigned;
 mod data;
 mod forged;
 mod hostile;
+mod limits;
 mod page_token;
 mod permissions;
 mod policy;
