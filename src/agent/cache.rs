@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sources::{self, SourceError};
 use crate::model::json;
-use crate::model::secret::redact_url;
+use crate::model::secret::{redact_url, url_identity};
 use crate::model::signature::BundleSignature;
 use crate::system::Digest;
 use crate::system::files::{self, Durability, FileError};
@@ -154,7 +154,7 @@ impl Cache {
     /// Returns a directory that no other source has. Credentials are not part of the name: a
     /// new password does not make it another source.
     fn directory(&self, source: &str) -> PathBuf {
-        let shown = redact_url(source);
+        let shown = url_identity(source);
         let plain: String = shown
             .chars()
             .map(|c| {

@@ -262,6 +262,7 @@ impl Asked<'_> {
             let declared = decode::resources(request.type_name, properties);
             if let Some(declared) = declared.map_err(Failure::invalid)?.pop() {
                 resource.common.provider = declared.resource.common.provider;
+                resource.common.sensitive = declared.resource.common.sensitive;
                 resource.properties = declared.resource.properties;
             }
         }

@@ -36,7 +36,7 @@ impl From<ExprError> for CheckError {
             ExprError::Compile { problem, .. } | ExprError::Run { problem } => {
                 Self(problem.to_string())
             }
-            other @ ExprError::Unclosed => Self(other.to_string()),
+            other @ (ExprError::Unclosed | ExprError::Hidden) => Self(other.to_string()),
         }
     }
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::event::TransactionEvent;
 use super::governor::Claim;
 use super::run::{CurrentRun, RunSummary};
+use super::secret::redact_urls;
 use super::text::{maybe_timestamp, quote, timestamp};
 use super::{Value, json};
 
@@ -311,8 +312,9 @@ impl Drift {
         };
         Some(Self {
             type_name: event.type_name.clone(),
-            name: event.name.clone(),
-            message,
+            // As it is stored, and as stored events name it.
+            name: redact_urls(&event.name).into_owned(),
+            message: redact_urls(&message).into_owned(),
             since: event.timestamp,
         })
     }

@@ -9,7 +9,7 @@ use super::keys::{filled, list, text, wrong};
 use crate::hiera;
 use crate::model::document::{DocumentError, Node};
 use crate::model::node::Token;
-use crate::model::secret::{Secret, redact_url};
+use crate::model::secret::{Secret, redact_url, url_identity};
 use crate::model::text::{quote, url_scheme};
 
 /// Where a manifest comes from. Prints without credentials.
@@ -65,6 +65,16 @@ impl FromStr for ManifestSource {
                 _ => Err(SourceProblem::Url(known.into())),
             },
             _ => Err(SourceProblem::Scheme(scheme.into())),
+        }
+    }
+}
+
+impl ManifestSource {
+    /// Returns what tells the source from others, in files and signatures, without secrets.
+    pub fn place(&self) -> String {
+        match self {
+            Self::Http(url) => url_identity(url.reveal()).into_owned(),
+            Self::Path(_) | Self::Object { .. } => self.to_string(),
         }
     }
 }

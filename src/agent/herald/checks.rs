@@ -8,7 +8,7 @@ use crate::engine::Checked;
 use crate::health::Datum;
 use crate::model::cloudevent::{Execution, NagiosState, PerfData};
 use crate::model::health::Format;
-use crate::model::secret::REDACTED;
+use crate::model::secret::{REDACTED, redact_urls};
 
 /// How many times of one check are remembered, as Choria does.
 const MOST_TIMES: usize = 15;
@@ -40,7 +40,7 @@ impl Checks {
         let is_hidden = resource.common.sensitive;
         let shown = |text: &str| match is_hidden {
             true => REDACTED.to_owned(),
-            false => cut(text).to_owned(),
+            false => cut(&redact_urls(text)).to_owned(),
         };
         let status = report.result.status;
         let mut state = NagiosState::new(status, *began, *took);

@@ -197,6 +197,7 @@ impl Post {
                 let text = format!("{}{}", output.stdout_text(), output.stderr_text());
                 (format!("exit status {}", output.code), text)
             }
+            Err(err) if sensitive => (err.without_program().to_string(), String::new()),
             Err(err) => (err.to_string(), String::new()),
         };
         Err(ScaffoldError::Post {

@@ -9,6 +9,7 @@ mod page_token;
 mod permissions;
 mod policy;
 mod pushed;
+mod sensitive;
 mod sign_with;
 mod sources;
 
