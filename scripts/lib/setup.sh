@@ -45,6 +45,16 @@ need_rust_tools() {
     done
 }
 
+# Checks licences, sources and versions of dependencies; its rules are in deny.toml. Built once, below
+# target/tools, which takes a few minutes.
+need_deny() {
+    local tools=$PWD/target/tools
+    export PATH=$tools/bin:$PATH
+    cargo deny --version >/dev/null 2>&1 && return
+    echo "installing cargo-deny below target/tools"
+    cargo install --quiet --locked --root "$tools" cargo-deny@0.20.2
+}
+
 # Tests change owners of files, as the program does; that takes root.
 need_root_for_tests() {
     [ "$(id -u)" -eq 0 ] || {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::model::json;
-use crate::model::secret::redact_url;
+use crate::model::secret::{redact_url, url_identity};
 use crate::model::signature::BundleSignature;
 use crate::run::source::{self, SourceError};
 use crate::system::Digest;
@@ -154,7 +154,7 @@ impl Cache {
     /// Returns a directory that no other source has. Credentials are not part of the name: a
     /// new password does not make it another source.
     fn directory(&self, source: &str) -> PathBuf {
-        let shown = redact_url(source);
+        let shown = url_identity(source);
         let plain: String = shown
             .chars()
             .map(|c| {

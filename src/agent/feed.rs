@@ -118,7 +118,7 @@ impl Feed {
         if signature.is_some_and(|signature| signature.digest != copy.digest) {
             return Err(Unvouched::Digest);
         }
-        sources.accept(signature, &self.to_string(), Holds::Bundle)
+        sources.accept(signature, &self.source.place(), Holds::Bundle)
     }
 
     /// Follows the source until told to stop, and tells whenever there is a new copy.
@@ -339,11 +339,11 @@ impl Feed {
         before: Option<&Copy>,
     ) -> Result<BundleSignature, Unvouched> {
         let before = before.and_then(|copy| copy.signature.as_ref());
-        sources.believe(text, &self.to_string(), Holds::Bundle, before)
+        sources.believe(text, &self.source.place(), Holds::Bundle, before)
     }
 
     fn has_copy(&self) -> bool {
-        !self.is_gone.load(Ordering::Relaxed) && self.cache.copy(&self.to_string()).is_some()
+        !self.is_gone.load(Ordering::Relaxed) && self.cache.copy(&self.source.place()).is_some()
     }
 
     fn received(&self, node: &Node) {

@@ -5,7 +5,7 @@
 //! connections, each of which must finish a request in its time; `system::gate` sees to that.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,21 +64,12 @@ pub struct Monitor {
 impl Monitor {
     /// Takes the port.
     pub async fn bind(listen: Listen) -> Result<Self, MonitorError> {
-        let Listen { address, port } = listen;
-        let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-        let wanted = address.map_or(everywhere, |address| (address, port).into());
-        let bound = match TcpListener::bind(wanted).await {
-            // A machine without IPv6 has all its interfaces elsewhere.
-            Err(err) if address.is_none() && err.kind() != io::ErrorKind::AddrInUse => {
-                TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
-            }
-            bound => bound,
-        };
+        let wanted = SocketAddr::from((listen.address, listen.port));
         let failed = |err: io::Error| MonitorError::Bind {
             address: wanted,
             cause: err.into(),
         };
-        let listener = bound.map_err(failed)?;
+        let listener = TcpListener::bind(wanted).await.map_err(failed)?;
         Ok(Self {
             address: listener.local_addr().map_err(failed)?,
             listener,
@@ -163,7 +154,7 @@ mod tests {
     use super::*;
 
     const HERE: Listen = Listen {
-        address: Some(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        address: std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
         port: 0,
     };
 
@@ -273,16 +264,6 @@ mod tests {
             first.address()
         );
         assert_eq!(error, expected);
-    }
-
-    #[tokio::test]
-    async fn without_an_address_every_interface_is_served() {
-        let anywhere = Listen {
-            address: None,
-            port: 0,
-        };
-        let monitor = Monitor::bind(anywhere).await.unwrap();
-        assert!(monitor.address().ip().is_unspecified());
     }
 
     #[tokio::test]

@@ -34,6 +34,9 @@ use crate::template::path;
 /// How many questions are looked into at once.
 const MOST_READERS: usize = 8;
 
+/// The longest body that is read at once.
+const SMALL_BODY: usize = 64 * 1024;
+
 /// The longest reason that is given for a refusal.
 const MAX_REASON: usize = 8 * 1024;
 
@@ -191,9 +194,9 @@ impl Answering {
 
     async fn ensure(&self, text: &str, question: &Question) -> Answer {
         let envelope = &question.envelope;
-        let resource = match parse_ensure(text) {
+        let resource = match self.parsed(text, parse_ensure).await {
             Ok(resource) => resource,
-            Err(err) => return self.malformed(question, err.to_string()),
+            Err(reason) => return self.malformed(question, reason),
         };
         let label = resource.label();
         let mut about = About {
@@ -248,9 +251,9 @@ impl Answering {
 
     async fn apply(&self, text: &str, question: &Question) -> Answer {
         let envelope = &question.envelope;
-        let request = match parse_apply(text) {
+        let request = match self.parsed(text, parse_apply).await {
             Ok(request) => request,
-            Err(err) => return self.malformed(question, err.to_string()),
+            Err(reason) => return self.malformed(question, reason),
         };
         let order = self.order(request.clone(), question);
         let request_mode = order.request.mode;
@@ -322,9 +325,9 @@ impl Answering {
     }
 
     async fn state(&self, text: &str, question: &Question) -> Answer {
-        let request = match parse_status(text) {
+        let request = match self.parsed(text, parse_status).await {
             Ok(request) => request,
-            Err(err) => return self.malformed(question, err.to_string()),
+            Err(reason) => return self.malformed(question, reason),
         };
         let label = format!("{}#{}", request.type_name, request.name);
         let about = About {
@@ -495,6 +498,22 @@ impl Answering {
             work: Box::new(move |leave| drop(tell.send(leave.map(work)))),
         });
         told
+    }
+
+    /// Reads a body. A small one with aliases may stand for a large document, so of those only a few
+    /// are read at once.
+    async fn parsed<T: Send + 'static, E: ToString + 'static>(
+        &self,
+        text: &str,
+        parse: fn(&str) -> Result<T, E>,
+    ) -> Result<T, String> {
+        if text.len() <= SMALL_BODY && !text.contains('*') {
+            return parse(text).map_err(|err| err.to_string());
+        }
+        let text = text.to_owned();
+        self.read(move || parse(&text).map_err(|err| err.to_string()))
+            .await
+            .and_then(|parsed| parsed)
     }
 
     /// Looks into something that may block, beside any run.

@@ -14,6 +14,7 @@ use super::reply::clipped;
 use crate::model::event::{Outcome, Summary, TransactionEvent};
 use crate::model::json;
 use crate::model::run::{RunId, RunOutcome};
+use crate::model::secret::redact_urls;
 use crate::model::text::{maybe_timestamp, timestamp};
 use crate::run::RunLock;
 use crate::system::files::{self, Durability};
@@ -133,7 +134,10 @@ impl Brief {
             Outcome::Stable => "stable",
         };
         Self {
-            resource: clipped(&format!("{}#{}", event.type_name, event.name), MAX_TEXT),
+            resource: clipped(
+                &format!("{}#{}", event.type_name, redact_urls(&event.name)),
+                MAX_TEXT,
+            ),
             outcome: outcome.into(),
             ensure: clipped(&event.final_ensure, MAX_TEXT),
             message: message(event),
@@ -151,7 +155,7 @@ fn message(event: &TransactionEvent) -> String {
     } else {
         event.noop_message.clone()
     };
-    clipped(&text, MAX_TEXT)
+    clipped(&redact_urls(&text), MAX_TEXT)
 }
 
 /// Returns the events that people ask for, the failed ones first, and how many more there were.

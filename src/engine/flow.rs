@@ -14,6 +14,7 @@ use crate::model::resource::{Invalid, Phase, Resource};
 use crate::model::secret::REDACTED;
 use crate::model::state::State;
 use crate::model::text::go_duration;
+use crate::resource::scaffold::ScaffoldError;
 use crate::resource::{self, Managed, Planned, Progress, ProviderError, ResourceError, Selected};
 use crate::system::{FileError, RandomError};
 use crate::template::expr::ExprError;
@@ -154,7 +155,18 @@ impl Engine<'_> {
         };
         let state = state.unwrap_or_else(|err| {
             event.failed = true;
-            event.errors.push(err.to_string());
+            event.errors.push(match (resource.common.sensitive, err) {
+                // The program may be what the resource hides.
+                (true, ApplyError::Resource(ResourceError::Run(err))) => {
+                    err.without_program().to_string()
+                }
+                // And what a template says may be its data.
+                (
+                    true,
+                    ApplyError::Resource(ResourceError::Scaffold(ScaffoldError::Template(_))),
+                ) => "a template failed, and the resource is sensitive".into(),
+                (_, err) => err.to_string(),
+            });
             None
         });
         if !scope.mode.noop {
@@ -288,13 +300,22 @@ impl Engine<'_> {
                 began,
                 took: clock.monotonic().saturating_sub(since),
             });
-            let Report { result, error, .. } = report;
+            let Report {
+                mut result, error, ..
+            } = report;
             if result.status.is_failure() {
                 event.failed = true;
                 let text = format!("health check status \"{}\"", result.status);
                 event.errors.push(text);
             }
-            event.errors.extend(error.map(|error| error.to_string()));
+            // What a probe runs, and what that says, may be what the resource hides.
+            if resource.common.sensitive {
+                result.hide_output();
+                let hidden = error.map(|_| "the health check could not be carried out".into());
+                event.errors.extend(hidden);
+            } else {
+                event.errors.extend(error.map(|error| error.to_string()));
+            }
             event.health_check.push(Some(result));
         }
     }
@@ -336,7 +357,7 @@ impl Engine<'_> {
                 self.say(scope, line);
             }
         });
-        if !report.perfdata.is_empty() {
+        if !report.perfdata.is_empty() && !resource.common.sensitive {
             let data: Vec<String> = report.perfdata.iter().map(ToString::to_string).collect();
             let line = line(Level::Debug, "Health check measured", "nagios");
             self.say(scope, line.with("perfdata", data.join(" ")));

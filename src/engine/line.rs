@@ -1,8 +1,11 @@
 //! Lines for the person who watches, whoever shows them and wherever.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::event::TransactionEvent;
+use crate::model::secret::redact_urls;
 use crate::model::text::go_millis;
 
 /// How loud a line is.
@@ -15,7 +18,8 @@ pub enum Level {
     Error,
 }
 
-/// A line for the person who watches: a message and what belongs to it.
+/// A line for the person who watches: a message and what belongs to it. URLs in it are without their
+/// secrets, whoever made it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     pub level: Level,
@@ -25,16 +29,21 @@ pub struct Line {
 
 impl Line {
     pub fn new(level: Level, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        if let Cow::Owned(shown) = redact_urls(&message) {
+            message = shown;
+        }
         Self {
             level,
-            message: message.into(),
+            message,
             fields: Vec::new(),
         }
     }
 
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl ToString) -> Self {
-        self.fields.push((key, value.to_string()));
+        let value = value.to_string();
+        self.fields.push((key, redact_urls(&value).into_owned()));
         self
     }
 }

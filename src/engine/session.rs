@@ -13,6 +13,7 @@ use crate::model::event::{
 };
 use crate::model::id::{EventId, Reference};
 use crate::model::json;
+use crate::model::secret::redact_urls;
 use crate::system::files::{self, Durability, FileError};
 use crate::system::{RandomError, random};
 
@@ -163,9 +164,13 @@ impl Session {
 
     /// Returns the last event of a resource, found by name or alias.
     pub fn last(&self, reference: Reference<'_>) -> Result<&TransactionEvent, NoEvents> {
-        let key = (reference.type_name.to_owned(), reference.name.to_owned());
-        self.last
-            .get(&key)
+        let find = |name: &str| {
+            let key = (reference.type_name.to_owned(), name.to_owned());
+            self.last.get(&key)
+        };
+        // A file of a session holds names without the secrets of their URLs.
+        find(reference.name)
+            .or_else(|| find(&redact_urls(reference.name)))
             .and_then(|index| self.events.get(*index))
             .ok_or_else(|| NoEvents(reference.to_string()))
     }

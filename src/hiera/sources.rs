@@ -11,7 +11,7 @@ use super::annotations::{Annotations, annotations};
 use super::error::HieraError;
 use crate::model::Value;
 use crate::model::document::{self, DocumentError, Mark};
-use crate::model::secret::{Secret, redact_url};
+use crate::model::secret::{Secret, redact_url, url_identity};
 use crate::model::text::url_scheme;
 
 /// A place that holds a document. Prints without credentials.
@@ -110,11 +110,13 @@ fn decode(part: &str, url: &str) -> Result<String, HieraError> {
 }
 
 impl Source {
-    /// Returns the source as a file of configuration names it, without credentials.
+    /// Returns what tells the source from others, in files and signatures: as a file of configuration
+    /// names it, without secrets.
     pub fn place(&self) -> String {
         match self {
             Self::Kv { bucket, key } => format!("kv://{bucket}/{key}"),
-            Self::File(_) | Self::Http(_) => self.to_string(),
+            Self::Http(url) => url_identity(url.reveal()).into_owned(),
+            Self::File(_) => self.to_string(),
         }
     }
 
@@ -235,7 +237,10 @@ mod tests {
     fn a_place_is_what_a_file_names_without_credentials() {
         for (text, place) in [
             ("KV://B/a%20b", "kv://B/a b"),
-            ("https://u:pw@h/x?y", "https://REDACTED@h/x?y"),
+            (
+                "https://u:pw@h/x?y",
+                "https://REDACTED@h/x?sha256=a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa",
+            ),
             ("file:///srv/x", "/srv/x"),
         ] {
             assert_eq!(source(text).place(), place);

@@ -43,7 +43,7 @@ impl From<ExprError> for CheckError {
             ExprError::Compile { problem, .. } | ExprError::Run { problem } => {
                 Self::Problem(problem)
             }
-            other @ ExprError::Unclosed => Self::Expression(other),
+            other @ (ExprError::Unclosed | ExprError::Hidden) => Self::Expression(other),
         }
     }
 }

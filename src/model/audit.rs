@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::id::EventId;
 use super::node::{NodeName, Token};
 use super::run::RunId;
+use super::secret::serialize_text;
 use super::text::timestamp;
 
 pub const AUDIT: &str = "io.choria.ccm.v1.audit.event";
@@ -51,7 +52,11 @@ pub struct AuditEvent {
     pub verb: String,
     pub decision: Verdict,
     /// Why it was denied.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "String::is_empty",
+        serialize_with = "serialize_text"
+    )]
     pub reason: String,
     /// The name of the signer, once the signature was checked.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -62,7 +67,11 @@ pub struct AuditEvent {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
     /// The resource or the source of the manifest, as people may see it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "String::is_empty",
+        serialize_with = "serialize_text"
+    )]
     pub about: String,
     #[serde(default)]
     pub noop: bool,

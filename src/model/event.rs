@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::health::{HealthResult, HealthStatus};
 use super::id::EventId;
 use super::resource::Resource;
+use super::secret::{serialize_text, serialize_texts};
 use super::state::State;
 use super::text::{go_duration, nanoseconds, timestamp};
 
@@ -43,6 +44,9 @@ pub struct TransactionEvent {
     #[serde(rename = "type")]
     pub type_name: String,
     pub provider: String,
+    /// As the author wrote it; what is written of it is without the secrets of its URLs, as all texts
+    /// of an event are.
+    #[serde(serialize_with = "serialize_text")]
     pub name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub alias: String,
@@ -52,21 +56,34 @@ pub struct TransactionEvent {
     pub duration: Duration,
     pub properties: Part<Arc<Resource>>,
     pub status: Option<Part<Arc<State>>>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "String::is_empty",
+        serialize_with = "serialize_text"
+    )]
     pub noop_message: String,
     /// Older writers left null where a check could not start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health_check: Vec<Option<HealthResult>>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub health_check_only: bool,
-    #[serde(rename = "error", default, deserialize_with = "null_is_empty")]
+    #[serde(
+        rename = "error",
+        default,
+        deserialize_with = "null_is_empty",
+        serialize_with = "serialize_texts"
+    )]
     pub errors: Vec<String>,
     pub changed: bool,
     pub refreshed: bool,
     pub failed: bool,
     pub skipped: bool,
     pub noop: bool,
-    #[serde(default, deserialize_with = "null_is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_empty",
+        serialize_with = "serialize_texts"
+    )]
     pub unmet_requirements: Vec<String>,
 }
 
@@ -292,7 +309,7 @@ impl fmt::Display for Summary {
 mod tests {
     use super::*;
     use crate::model::json;
-    use crate::model::resource::{Package, Properties, Service};
+    use crate::model::resource::{Exec, Package, Properties, Service};
 
     fn at(text: &str) -> DateTime<Utc> {
         DateTime::parse_from_rfc3339(text).unwrap().to_utc()
@@ -323,6 +340,41 @@ mod tests {
         assert_eq!(json::compact(&event).unwrap(), text);
         let back: TransactionEvent = serde_json::from_str(text).unwrap();
         assert_eq!(json::compact(&back).unwrap(), text);
+    }
+
+    #[test]
+    fn urls_in_an_event_and_in_its_drift_are_without_their_secrets() {
+        let url = "https://ann:s3cret@h/x?token=s3cret#s3cret";
+        let exec = Exec {
+            command: format!("curl {url}"),
+            environment: vec![format!("FROM={url}")],
+            ..Exec::default()
+        };
+        let mut resource = Resource::new(url, "present", Properties::Exec(exec));
+        resource.common.require = vec![format!("exec#{url}")];
+        let time = at("2027-01-15T08:00:00.500Z");
+        let resource = resource.into();
+        let mut event = TransactionEvent::begin(EventId::new(time, 1), time, "posix", &resource);
+        event.failed = true;
+        event.errors = vec![format!("curl: {url}: 403")];
+        event.unmet_requirements = vec![format!("exec#{url}")];
+        event.noop_message = format!("Would have fetched {url}");
+        event.health_check = vec![Some(HealthResult {
+            status: HealthStatus::Ok,
+            tries: 1,
+            output: url.into(),
+        })];
+        assert_eq!(event.name, url, "others refer to it by this name");
+        let text = json::compact(&event).unwrap();
+        assert!(!text.contains("s3cret"), "{text}");
+        assert!(
+            text.contains("https://REDACTED@h/x?token=REDACTED#REDACTED"),
+            "{text}"
+        );
+        let drift = crate::model::node::Drift::of(&event, false).unwrap();
+        let stored: TransactionEvent = serde_json::from_str(&text).unwrap();
+        assert_eq!(drift.name, stored.name, "it is found again");
+        assert!(!drift.message.contains("s3cret"), "{}", drift.message);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::resource::Invalid;
+use super::secret::{REDACTED, serialize_text};
 use super::text::{DurationError, parse_wait, quote};
 use super::value::Value;
 
@@ -195,8 +196,22 @@ pub struct HealthResult {
     #[serde(default)]
     pub tries: i64,
     /// Upstream writes a capital letter; its documents promise a small one.
-    #[serde(rename = "Output", alias = "output", default)]
+    #[serde(
+        rename = "Output",
+        alias = "output",
+        default,
+        serialize_with = "serialize_text"
+    )]
     pub output: String,
+}
+
+impl HealthResult {
+    /// Hides what the probe said; how it came out stays.
+    pub fn hide_output(&mut self) {
+        if !self.output.is_empty() {
+            self.output = REDACTED.into();
+        }
+    }
 }
 
 #[cfg(test)]

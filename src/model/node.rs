@@ -13,6 +13,7 @@ use super::decision::AssignmentSignature;
 use super::event::TransactionEvent;
 use super::governor::Claim;
 use super::run::{CurrentRun, RunSummary};
+use super::secret::redact_urls;
 use super::text::{maybe_timestamp, quote, timestamp, to_the_second};
 use super::{Value, json};
 
@@ -423,8 +424,9 @@ impl Drift {
         };
         Some(Self {
             type_name: event.type_name.clone(),
-            name: event.name.clone(),
-            message,
+            // As it is stored, and as stored events name it.
+            name: redact_urls(&event.name).into_owned(),
+            message: redact_urls(&message).into_owned(),
             since: event.timestamp,
         })
     }

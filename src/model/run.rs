@@ -10,6 +10,7 @@ use super::governor::Claim;
 use super::id::EventId;
 use super::node::{NodeName, Token};
 use super::request::RequestError;
+use super::secret::serialize_text;
 use super::text::timestamp;
 
 pub const APPLY_REQUEST: &str = "io.choria.ccm.v1.manifest.apply.request";
@@ -102,7 +103,11 @@ pub struct RunSummary {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub caller: String,
     /// Why the run ended early or never began.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "String::is_empty",
+        serialize_with = "serialize_text"
+    )]
     pub error: String,
     #[serde(with = "timestamp")]
     pub timestamp: DateTime<Utc>,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TypeName;
 use super::health::HealthResult;
+use super::secret::serialize_text;
 use super::text::{mtime, timestamp};
 use super::value::Value;
 
@@ -32,6 +33,7 @@ pub struct CommonState {
     pub protocol: String,
     #[serde(rename = "type")]
     pub type_name: TypeName,
+    #[serde(serialize_with = "serialize_text")]
     pub name: String,
     pub ensure: String,
     pub changed: bool,

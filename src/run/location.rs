@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::hiera::Source;
 use crate::model::node::Token;
-use crate::model::secret::{Secret, redact_url};
+use crate::model::secret::{Secret, redact_url, url_identity};
 use crate::model::text::{quote, url_scheme};
 
 /// Where a manifest comes from. Prints without credentials.
@@ -63,6 +63,16 @@ impl FromStr for ManifestLocation {
                 _ => Err(LocationError::Url(known.into())),
             },
             _ => Err(LocationError::Scheme(scheme.into())),
+        }
+    }
+}
+
+impl ManifestLocation {
+    /// Returns what tells the source from others, in files and signatures, without secrets.
+    pub fn place(&self) -> String {
+        match self {
+            Self::Http(url) => url_identity(url.reveal()).into_owned(),
+            Self::Path(_) | Self::Object { .. } => self.to_string(),
         }
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::bus::{Bus, BusError, BusErrorKind};
 use crate::engine::{Level, Line, directory_of};
 use crate::model::resource::ArchiveKind;
-use crate::model::secret::redact_url;
+use crate::model::secret::{redact_url, url_identity};
 use crate::model::text::{unescape, url_scheme};
 use crate::system::files::{self, Attributes, Durability, FileKind, PrivateDir};
 use crate::system::http::{self, Request};
@@ -59,7 +59,8 @@ impl ManifestSource {
     pub(super) fn key(&self) -> Digest {
         match self {
             Self::Text(text) => Digest::of(text.as_bytes()),
-            named => Digest::of(named.shown().as_bytes()),
+            Self::Source(source) => Digest::of(url_identity(source).as_bytes()),
+            Self::Copy { shown, .. } => Digest::of(shown.as_bytes()),
         }
     }
 

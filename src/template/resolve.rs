@@ -23,10 +23,11 @@ pub fn resource(
     env: &Env,
     programs: &Cache,
 ) -> Result<(), ResolveError> {
+    let is_hidden = resource.common.sensitive;
     resource.visit_texts(phase, &mut |field, place, slot| {
         fill(slot, env, programs).map_err(|cause| ResolveError {
             field: format!("{field}{place}"),
-            cause,
+            cause: if is_hidden { ExprError::Hidden } else { cause },
         })
     })
 }

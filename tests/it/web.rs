@@ -194,7 +194,7 @@ async fn who_knows_the_token_pauses_ensures_and_resumes_a_real_agent() {
     let agent = agent::start(&agent::config("web1", home.path()), &web.nats).await;
     web.until_state("web1", "stable");
     let refused = web.post("/api/nodes/web1/pause", "wrong", &json!({}));
-    assert_eq!(refused.status, 403);
+    assert_eq!(refused.status, 401);
     let said = web.post(
         "/api/nodes/web1/pause",
         TOKEN,

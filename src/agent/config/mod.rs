@@ -15,7 +15,7 @@ mod tests;
 mod trust;
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -89,8 +89,7 @@ pub enum Registration {
 /// Where metrics and health are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// Nothing means every interface, as upstream listens.
-    pub address: Option<IpAddr>,
+    pub address: IpAddr,
     pub port: u16,
 }
 
@@ -378,12 +377,11 @@ impl Config {
             let port = keys::number(node, 0..=u64::from(u16::MAX))?;
             u16::try_from(port).map_err(wrong)
         });
-        let mut address = None;
+        // Metrics name resources and sources: other machines see them when the file says so.
+        let mut address = IpAddr::from(Ipv4Addr::LOCALHOST);
         keys.read("monitor_address", &mut address, |node| {
             let text = keys::text(node)?;
-            let address: Result<IpAddr, _> = text.parse();
-            address
-                .map(Some)
+            text.parse()
                 .map_err(|_| wrong("expected the IP address of an interface, such as 127.0.0.1"))
         });
         self.monitor = (port != 0).then_some(Listen { address, port });

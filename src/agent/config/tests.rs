@@ -64,11 +64,11 @@ registration: jetstream
     };
     assert_eq!(config.external_data_url, Some(data));
     assert_eq!(config.cache_dir, Path::new("/var/cache/ccm"));
-    let everywhere = Listen {
-        address: None,
+    let here = Listen {
+        address: Ipv4Addr::LOCALHOST.into(),
         port: 9100,
     };
-    assert_eq!(config.monitor, Some(everywhere));
+    assert_eq!(config.monitor, Some(here));
     assert_eq!(config.log_level, Level::Debug);
     assert_eq!(config.nats_context.as_deref(), Some("SITE"));
     assert_eq!(config.registration, Some(Registration::JetStream));
@@ -122,7 +122,7 @@ registration_watch: true
     assert_eq!(config.run_timeout, Duration::from_secs(1200));
     assert_eq!(config.cfengine_module.as_deref(), Some("apt_get"));
     let listen = config.monitor.unwrap();
-    assert_eq!(listen.address, Some([127, 0, 0, 1].into()));
+    assert_eq!(listen.address, IpAddr::from([127, 0, 0, 1]));
     assert_eq!(config.registration_stream, "SERVICES");
     assert!(config.registration_watch);
 }

@@ -8,7 +8,7 @@ use crate::engine::Checked;
 use crate::health::Datum;
 use crate::model::cloudevent::{Execution, NagiosState, PerfData};
 use crate::model::health::Format;
-use crate::model::secret::REDACTED;
+use crate::model::secret::{REDACTED, redact_urls};
 
 /// How many times of one check are remembered, as Choria does.
 const MOST_TIMES: usize = 15;
@@ -39,12 +39,12 @@ impl Checks {
             began,
             took,
         } = checked;
-        let label = format!("{type_name}#{name}");
+        let label = format!("{type_name}#{}", redact_urls(name));
         let shown = |text: &str| {
             if *sensitive {
                 REDACTED.to_owned()
             } else {
-                cut(text).to_owned()
+                cut(&redact_urls(text)).to_owned()
             }
         };
         let status = result.status;

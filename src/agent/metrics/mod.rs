@@ -7,6 +7,7 @@
 
 mod registry;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::model::event::{Part, TransactionEvent};
 use crate::model::health::HealthStatus;
 use crate::model::node::SpoolStatus;
 use crate::model::run::RunSummary;
-use crate::model::secret::redact_url;
+use crate::model::secret::{redact_url, redact_urls};
 use registry::{Kind, Labels, Metric};
 
 /// The type of the printed text.
@@ -119,7 +120,7 @@ impl Metrics {
     pub fn resource_event(&self, event: &TransactionEvent) {
         let all = &*self.0;
         let type_name = event.type_name.as_str();
-        let name = shown_name(event);
+        let name = &*shown_name(event);
         let labels = all.total.labels(&[type_name, name]);
         all.total.count(&labels);
         // The labels of all states are those of the total.
@@ -255,10 +256,10 @@ impl All {
 }
 
 /// Returns the name that people know a resource by.
-fn shown_name(event: &TransactionEvent) -> &str {
+fn shown_name(event: &TransactionEvent) -> Cow<'_, str> {
     match event.alias.as_str() {
-        "" => &event.name,
-        alias => alias,
+        "" => redact_urls(&event.name),
+        alias => alias.into(),
     }
 }
 

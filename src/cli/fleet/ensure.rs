@@ -137,6 +137,9 @@ fn request(resource: &Resource, more: Map<String, Value>) -> Result<String, CliE
 
 /// Puts secrets back that are hidden wherever a resource is only shown.
 fn reveal(resource: &Resource, entries: &mut Map<String, Value>) {
+    if let Properties::Scaffold(scaffold) = &resource.properties {
+        entries.insert("source".into(), scaffold.source.as_str().into());
+    }
     let Properties::Archive(archive) = &resource.properties else {
         return;
     };

@@ -25,11 +25,12 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8480", value_parser = address)]
     listen: SocketAddr,
 
-    /// Lets those who know the token pause nodes, ensure resources and steer rollouts
+    /// Allows pausing nodes, ensuring resources and steering rollouts, with the token
     #[arg(long, requires = "token_file")]
     allow_actions: bool,
 
-    /// A file, yours alone, with the token that requests must carry as `Authorization: Bearer`
+    /// File with the token that every request must carry as `Authorization: Bearer`, reads
+    /// included; only you may be able to read it
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

@@ -119,7 +119,7 @@ fn place(source: &str) -> Result<String, CliError> {
             "{} is a path: nodes check no signature there",
             path.display()
         ))),
-        source => Ok(source.to_string()),
+        source => Ok(source.place()),
     }
 }
 

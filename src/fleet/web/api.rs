@@ -118,8 +118,10 @@ pub(super) fn router(web: Arc<Web>) -> Router {
     let api = routes.fold(Router::new(), |router, (path, answer)| {
         router.route(path, answer)
     });
+    let has_token = web.guard.token.is_some();
     let assets = page::ASSETS.iter().fold(api, |router, asset| {
-        router.route(asset.path, get(async || page::answer(asset)))
+        let answer = async move || page::answer(asset, has_token);
+        router.route(asset.path, get(answer))
     });
     assets
         .fallback(async || Failure::new(StatusCode::NOT_FOUND, "there is no such page"))

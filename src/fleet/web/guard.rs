@@ -1,8 +1,10 @@
 //! Who may ask, and what browsers are told about our answers.
 //!
-//! On the loopback everyone may read; a page of somebody else's may not, which is why the name
-//! that was asked for must be one of this machine. Elsewhere reading takes the token. Acting takes
-//! the token everywhere, and a server that was started to be acted on.
+//! A server that has a token answers nobody without it, wherever it listens: only the files of the
+//! page, which hold no data, are open, because they are what asks for the token. A server without one
+//! listens on loopback and can only be read. There a page of somebody else's may not read either,
+//! which is why the name that was asked for must be one of this machine. Acting takes a server that
+//! was started to be acted on, too.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +15,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::api::{Failure, Web};
+use super::page;
 use crate::model::secret::Secret;
+use crate::system::Digest;
 
 /// What every answer says to browsers: nothing from elsewhere, nothing inline, no frames.
 const HEADERS: [(HeaderName, &str); 6] = [
@@ -51,48 +55,42 @@ impl Guard {
             let reason = "the host that was asked for is not this machine";
             return Err(Failure::new(StatusCode::FORBIDDEN, reason));
         }
-        if *method != Method::GET && *method != Method::HEAD {
-            return self.check_action(headers);
+        let is_read = *method == Method::GET || *method == Method::HEAD;
+        if is_read && page::is_asset(path) {
+            return Ok(());
         }
-        let is_secret = path.starts_with("/api/") || path == "/metrics";
-        match is_secret && !self.is_local && !self.knows_token(headers) {
-            true => Err(Failure::new(
-                StatusCode::UNAUTHORIZED,
-                "reading takes the token: send Authorization: Bearer",
-            )),
-            false => Ok(()),
+        if let Some(token) = &self.token {
+            check_token(token, headers)?;
         }
-    }
-
-    fn check_action(&self, headers: &HeaderMap) -> Result<(), Failure> {
-        if !self.allow_actions {
-            let reason = "actions are off: start the server with --allow-actions";
-            return Err(Failure::new(StatusCode::FORBIDDEN, reason));
-        }
-        match self.knows_token(headers) {
+        match is_read || (self.allow_actions && self.token.is_some()) {
             true => Ok(()),
             false => Err(Failure::new(
                 StatusCode::FORBIDDEN,
-                "acting takes the token: send Authorization: Bearer",
+                "actions are off: start the server with --allow-actions",
             )),
         }
     }
+}
 
-    fn knows_token(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.token else {
-            return false;
-        };
-        let given = headers.get(header::AUTHORIZATION);
-        let given = given.and_then(|value| value.to_str().ok());
-        let given = given.and_then(|value| value.strip_prefix("Bearer "));
-        given.is_some_and(|given| is_same(given.trim().as_bytes(), token.reveal().as_bytes()))
+/// Refuses a request that does not carry the token.
+fn check_token(token: &Secret, headers: &HeaderMap) -> Result<(), Failure> {
+    let refused = |reason| Err(Failure::new(StatusCode::UNAUTHORIZED, reason));
+    let given = headers.get(header::AUTHORIZATION);
+    let given = given.and_then(|value| value.to_str().ok());
+    match given.and_then(|value| value.strip_prefix("Bearer ")) {
+        None => refused("this server has a token: send Authorization: Bearer TOKEN"),
+        Some(given) if !is_same(given.trim(), token.reveal()) => {
+            refused("this is not the token of this server")
+        }
+        Some(_) => Ok(()),
     }
 }
 
-/// Compares in a time that says nothing about where two texts differ.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
-    one.len() == other.len() && differences == 0
+/// Compares in a time that says nothing about where two texts differ, nor about their lengths.
+fn is_same(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(|text| Digest::of(text.as_bytes()));
+    let pairs = one.as_bytes().iter().zip(other.as_bytes());
+    pairs.fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
 /// Reports whether the name that was asked for can only mean this machine. A page of somebody
@@ -159,7 +157,10 @@ mod tests {
 
     #[test]
     fn a_page_whose_own_name_leads_here_reads_nothing() {
-        let guard = guard(true, false);
+        let guard = Guard {
+            token: None,
+            ..guard(true, false)
+        };
         for (host, refused) in [
             ("127.0.0.1:8480", None),
             ("localhost", None),
@@ -174,35 +175,48 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_reading_takes_the_token_but_the_page_itself_does_not() {
-        let guard = guard(false, false);
-        for (path, token, refused) in [
-            ("/api/nodes", None, Some(401)),
-            ("/metrics", None, Some(401)),
-            ("/api/nodes", Some("correct horse"), None),
-            ("/api/nodes", Some("correct hors"), Some(401)),
-            ("/api/nodes", Some("correct horsf"), Some(401)),
-            ("/", None, None),
-            ("/healthz", None, None),
-        ] {
-            let headers = headers("fleet.example", token);
-            let found = status(&guard, &Method::GET, path, &headers);
-            assert_eq!(found, refused, "{path} {token:?}");
+    fn a_server_with_a_token_tells_nothing_without_it_but_the_page_itself() {
+        for is_local in [true, false] {
+            for (path, token, refused) in [
+                ("/api/nodes", None, Some(401)),
+                ("/metrics", None, Some(401)),
+                ("/healthz", None, Some(401)),
+                ("/somewhere/new", None, Some(401)),
+                ("/api/nodes", Some("correct horse"), None),
+                ("/api/nodes", Some("correct hors"), Some(401)),
+                ("/api/nodes", Some("correct horsf"), Some(401)),
+                ("/", None, None),
+                ("/app.js", None, None),
+            ] {
+                let headers = headers("localhost", token);
+                let found = status(&guard(is_local, false), &Method::GET, path, &headers);
+                assert_eq!(found, refused, "{path} {token:?} {is_local}");
+            }
         }
     }
 
     #[test]
     fn acting_takes_a_server_that_allows_it_and_the_token() {
         for (allow, token, refused) in [
+            (false, None, Some(401)),
             (false, Some("correct horse"), Some(403)),
-            (true, None, Some(403)),
-            (true, Some("wrong"), Some(403)),
+            (true, None, Some(401)),
+            (true, Some("wrong"), Some(401)),
             (true, Some("correct horse"), None),
         ] {
             let headers = headers("localhost:1", token);
-            let path = "/api/nodes/web1/pause";
-            let found = status(&guard(true, allow), &Method::POST, path, &headers);
-            assert_eq!(found, refused, "{allow} {token:?}");
+            // A path of the page is none to act on.
+            for path in ["/api/nodes/web1/pause", "/"] {
+                let found = status(&guard(true, allow), &Method::POST, path, &headers);
+                assert_eq!(found, refused, "{path} {allow} {token:?}");
+            }
         }
+        let open = Guard {
+            token: None,
+            ..guard(true, true)
+        };
+        let headers = headers("localhost:1", None);
+        let found = status(&open, &Method::POST, "/api/nodes/web1/pause", &headers);
+        assert_eq!(found, Some(403));
     }
 }

@@ -48,13 +48,25 @@ pub(super) static ASSETS: [Asset; 14] = [
     asset!("/events.js", SCRIPT, "events.js"),
 ];
 
-pub(super) fn answer(asset: &'static Asset) -> Response {
+/// Reports whether a path is that of a file of the page. None of them holds data.
+pub(super) fn is_asset(path: &str) -> bool {
+    ASSETS.iter().any(|asset| asset.path == path)
+}
+
+/// How the page is told that the server has a token, and to ask for it before anything else.
+const OPEN: &str = "<html lang=\"en\">";
+const LOCKED: &str = "<html lang=\"en\" data-token=\"required\">";
+
+pub(super) fn answer(asset: &'static Asset, has_token: bool) -> Response {
     // A new program may have a new page under the same name.
     let headers = [
         (header::CONTENT_TYPE, asset.media),
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    (headers, asset.text).into_response()
+    match asset.media == HTML && has_token {
+        true => (headers, asset.text.replacen(OPEN, LOCKED, 1)).into_response(),
+        false => (headers, asset.text).into_response(),
+    }
 }
 
 #[cfg(test)]
@@ -74,6 +86,11 @@ mod tests {
                 assert!(!is_outside, "{} names {scheme}", asset.path);
             }
         }
+    }
+
+    #[test]
+    fn the_page_can_be_told_of_a_token() {
+        assert_eq!(ASSETS[0].text.matches(OPEN).count(), 1);
     }
 
     #[test]

@@ -10,9 +10,13 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{DocumentError, Mark, Node, NodeKind, float_text};
 
-/// How deep a document may nest, how many aliases may multiply: more is an attack, not a manifest.
+/// How deep a document may nest, and how many nodes it may have: more is an attack, not a manifest.
 const MAX_DEPTH: usize = 128;
 const MAX_NODES: usize = 2_000_000;
+
+/// How many nodes anchors and aliases may copy. What is written out is as large as its text; a few
+/// hundred bytes of aliases stand for as much as they like.
+const MAX_COPIES: usize = 100_000;
 
 /// Reports whether a text is meant as JSON: its first visible character opens an object or array.
 pub fn is_json(text: &str) -> bool {
@@ -83,6 +87,7 @@ struct Builder {
     anchors: HashMap<usize, Node>,
     root: Option<Node>,
     nodes: usize,
+    copies: usize,
 }
 
 /// A list or map that is not yet closed.
@@ -115,12 +120,13 @@ impl Builder {
             Event::MappingStart(anchor, _) => self.start(mark, anchor, true),
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => {
-                let node = self
-                    .anchors
-                    .get(&anchor)
-                    .cloned()
-                    .ok_or_else(|| DocumentError::new(mark, "unknown alias"))?;
-                self.count(node.size(), mark)?;
+                let node = self.anchors.get(&anchor);
+                let node = node.ok_or_else(|| DocumentError::new(mark, "unknown alias"))?;
+                // Counted before anything is copied.
+                let size = node.size();
+                count_copies(&mut self.copies, size, mark)?;
+                let node = node.clone();
+                self.count(size, mark)?;
                 self.put(node, 0)
             }
             Event::DocumentStart(_) if self.root.is_some() => Err(DocumentError::new(
@@ -174,7 +180,7 @@ impl Builder {
         self.count(1, node.mark)?;
         if anchor != 0 {
             // A copy each: anchors within anchors would multiply unseen.
-            self.count(node.size(), node.mark)?;
+            count_copies(&mut self.copies, node.size(), node.mark)?;
             self.anchors.insert(anchor, node.clone());
         }
         match self.open.last_mut() {
@@ -183,6 +189,16 @@ impl Builder {
         }
         Ok(())
     }
+}
+
+/// Adds to the nodes that were copied so far.
+fn count_copies(copies: &mut usize, nodes: usize, mark: Mark) -> Result<(), DocumentError> {
+    *copies = copies.saturating_add(nodes);
+    if *copies > MAX_COPIES {
+        let message = format!("anchors and aliases stand for more than {MAX_COPIES} nodes");
+        return Err(DocumentError::new(mark, message));
+    }
+    Ok(())
 }
 
 /// Pairs keys with values, refuses duplicates and folds `<<` merges in: a merged key loses to the

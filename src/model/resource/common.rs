@@ -6,6 +6,7 @@ use super::{Invalid, Slot, Visit, is_false, text};
 use crate::model::health::HealthCheck;
 use crate::model::id::Reference;
 use crate::model::registration::Entry;
+use crate::model::secret::REDACTED;
 
 /// The properties every type has, in the order events show them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,7 +57,11 @@ impl Common {
         {
             return Err(Invalid::new("require", "invalid require properties"));
         }
-        for check in &mut self.health_checks {
+        for (index, check) in self.health_checks.iter_mut().enumerate() {
+            // A check is named after its command unless that is hidden.
+            if self.sensitive && check.name.is_empty() && check.goss_rules.is_none() {
+                check.name = format!("check {}", index + 1);
+            }
             check.complete()?;
         }
         for entry in &self.register_when_stable {
@@ -65,6 +70,22 @@ impl Common {
             })?;
         }
         Ok(())
+    }
+
+    /// Hides what probes run and look for, and what is registered beside an address.
+    pub(super) fn redact(&mut self) {
+        for check in &mut self.health_checks {
+            if !check.command.is_empty() {
+                check.command = REDACTED.into();
+            }
+            if check.goss_rules.is_some() {
+                check.goss_rules = Some(REDACTED.into());
+            }
+        }
+        let entries = self.register_when_stable.iter_mut();
+        for text in entries.flat_map(|entry| entry.annotations.values_mut()) {
+            *text = REDACTED.into();
+        }
     }
 
     pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {

@@ -111,11 +111,11 @@ impl Exec {
                 }
             }
         }
-        self.validate_environment()
+        self.validate_environment(common.sensitive)
     }
 
     /// Checks the environment; an item that still holds an expression is checked once resolved.
-    fn validate_environment(&self) -> Result<(), Invalid> {
+    fn validate_environment(&self, is_hidden: bool) -> Result<(), Invalid> {
         for item in &self.environment {
             let fault = match item.split_once('=') {
                 _ if item.contains("{{") || item.contains("${") => continue,
@@ -125,7 +125,8 @@ impl Exec {
                 Some((key, _)) if !is_variable_name(key) => "invalid key",
                 Some(_) => continue,
             };
-            let message = format!("invalid environment variable {}: {fault}", quote(item));
+            let shown = if is_hidden { REDACTED } else { item };
+            let message = format!("invalid environment variable {}: {fault}", quote(shown));
             return Err(Invalid::new("environment", message));
         }
         Ok(())
@@ -173,9 +174,10 @@ impl Exec {
             }
         }
         for item in &mut self.environment {
-            if let Some((key, _)) = item.split_once('=') {
-                *item = format!("{key}={REDACTED}");
-            }
+            *item = match item.split_once('=') {
+                Some((key, _)) if is_variable_name(key) => format!("{key}={REDACTED}"),
+                _ => REDACTED.into(),
+            };
         }
     }
 }

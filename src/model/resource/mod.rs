@@ -14,6 +14,8 @@ mod package;
 mod scaffold;
 mod service;
 
+use std::borrow::Cow;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -30,6 +32,7 @@ pub use service::Service;
 use super::document::{DocumentError, Node, field_names, from_entries};
 use super::id::{TypeName, for_each_type};
 use super::registration::Port;
+use super::secret::{redact_urls, redact_urls_in};
 use super::value::Value;
 
 /// Why a property is refused.
@@ -145,9 +148,10 @@ impl Resource {
         self.properties.type_name()
     }
 
-    /// Returns `type#name`, the way people speak of this resource.
+    /// Returns `type#name`, the way people speak of this resource. A command may be its own name, so
+    /// URLs in it are without their secrets.
     pub fn label(&self) -> String {
-        format!("{}#{}", self.type_name(), self.common.name)
+        format!("{}#{}", self.type_name(), redact_urls(&self.common.name))
     }
 
     /// Returns the command line of an exec.
@@ -230,20 +234,65 @@ impl Resource {
         file.chain(exec.into_iter().flat_map(Exec::deferred_texts))
     }
 
-    /// Returns the resource as events may show it: what is marked sensitive is gone.
+    /// Returns the resource as events may show it: what is marked sensitive is gone, and so are the
+    /// secrets of every URL.
     pub fn shown(self: &Arc<Self>) -> Arc<Self> {
-        if !self.common.sensitive {
+        if !self.common.sensitive && !self.may_hold_url() {
             return Arc::clone(self);
         }
         let mut shown = Self::clone(self);
-        match &mut shown.properties {
-            Properties::File(file) => file.redact(),
-            Properties::Exec(exec) => exec.redact(),
-            Properties::Apply(apply) => apply.redact(),
-            Properties::Scaffold(scaffold) => scaffold.redact(),
-            Properties::Archive(_) | Properties::Package(_) | Properties::Service(_) => {}
+        if shown.common.sensitive {
+            shown.common.redact();
+            match &mut shown.properties {
+                Properties::File(file) => file.redact(),
+                Properties::Exec(exec) => exec.redact(),
+                Properties::Apply(apply) => apply.redact(),
+                Properties::Scaffold(scaffold) => scaffold.redact(),
+                Properties::Archive(_) | Properties::Package(_) | Properties::Service(_) => {}
+            }
         }
+        shown.redact_urls();
         Arc::new(shown)
+    }
+
+    /// Reports whether there may be a URL in what is shown. Most resources have none.
+    fn may_hold_url(&self) -> bool {
+        let is_url = |text: &str| text.contains("://");
+        match &self.properties {
+            Properties::Apply(_) | Properties::Archive(_) | Properties::Scaffold(_) => return true,
+            Properties::Exec(_) | Properties::File(_) => {}
+            Properties::Package(_) | Properties::Service(_) => {}
+        }
+        let references = self.common.require.iter().chain(self.subscribe());
+        is_url(&self.common.name)
+            || !self.common.health_checks.is_empty()
+            || references.map(String::as_str).any(is_url)
+            || self.deferred_texts().any(is_url)
+    }
+
+    fn redact_urls(&mut self) {
+        for check in &mut self.common.health_checks {
+            check.goss_rules = check.goss_rules.as_ref().map(redact_urls_in);
+        }
+        for reference in &mut self.common.require {
+            *reference = redact_urls(reference).into_owned();
+        }
+        for phase in [Phase::Early, Phase::Deferred] {
+            let visited: Result<(), Infallible> = self.visit_texts(phase, &mut |_, _, slot| {
+                match slot {
+                    Slot::Text(text) => {
+                        if let Cow::Owned(shown) = redact_urls(text) {
+                            *text = shown;
+                        }
+                    }
+                    Slot::Data { value, .. } => *value = redact_urls_in(value),
+                    Slot::Port(_) => {}
+                }
+                Ok(())
+            });
+            // Nothing above can fail.
+            let Ok(()) = visited;
+        }
     }
 }
 

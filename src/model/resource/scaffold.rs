@@ -124,5 +124,8 @@ impl Scaffold {
         if self.data.is_some() {
             self.data = Some(REDACTED.into());
         }
+        for command in self.post.iter_mut().flat_map(BTreeMap::values_mut) {
+            *command = REDACTED.into();
+        }
     }
 }

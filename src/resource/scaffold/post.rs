@@ -197,6 +197,7 @@ impl Post {
                 let text = format!("{}{}", output.stdout_text(), output.stderr_text());
                 (PostError::Exit(output.code), text)
             }
+            Err(err) if sensitive => (err.without_program().into(), String::new()),
             Err(err) => (err.into(), String::new()),
         };
         Err(ScaffoldError::Post {

@@ -89,9 +89,10 @@ pub enum FileError {
     )]
     Movable(PathBuf),
     #[error(
-        "{} has other names and another owner than its directory; refusing to set attributes that \
-         they would share",
-        .0.display()
+        "{path} has other names, and someone else could have made this one; refusing to set \
+         attributes that they would share: remove {path}, or make its directory writable by its \
+         owner alone",
+        path = .0.display()
     )]
     Shared(PathBuf),
     #[error("{} does not stay below its directory", .0.display())]
@@ -205,11 +206,8 @@ pub fn set_attributes(path: &Path, attributes: &Attributes) -> Result<(), FileEr
     if FileKind::of(&stat) == FileKind::Symlink {
         return Err(FileError::Symlink(path.to_owned()));
     }
-    if FileKind::of(&stat) != FileKind::Directory && stat.st_nlink > 1 {
-        let directory = rustix::fs::fstat(&place.directory).map_err(place.failed("stat"))?;
-        if way::may_be_planted(&directory) && stat.st_uid != directory.st_uid {
-            return Err(FileError::Shared(path.to_owned()));
-        }
+    if FileKind::of(&stat) != FileKind::Directory && place.may_be_shared(&stat)? {
+        return Err(FileError::Shared(path.to_owned()));
     }
     change_attributes(&handle, &stat, path, attributes)
 }
@@ -278,6 +276,26 @@ impl<'a> Place<'a> {
     fn open(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.directory, self.name, flags, Mode::empty())
+    }
+
+    /// Tells whether what was opened here may be a second name that someone else gave to a file: he
+    /// who may write to a directory may link any file into it, one of root's too.
+    fn may_be_shared(&self, opened: &Stat) -> Result<bool, FileError> {
+        let directory = rustix::fs::fstat(&self.directory).map_err(self.failed("stat"))?;
+        if !way::may_be_planted(&directory) {
+            return Ok(false);
+        }
+        if directory.st_mode & 0o022 == 0 && opened.st_uid == directory.st_uid {
+            // Only its owner could have put it there, and it is his own.
+            return Ok(false);
+        }
+        // It must have one name, and that must be this one: a link that was taken away again since the
+        // file was opened does not count either.
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let named = rustix::fs::statat(&self.directory, self.name, flags);
+        let named = named.map_err(self.failed("stat"))?;
+        let is_it = (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino);
+        Ok(!is_it || named.st_nlink > 1)
     }
 
     /// Returns an error of this place.

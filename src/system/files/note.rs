@@ -51,10 +51,15 @@ pub fn note(path: &Path, name: &str) -> Result<Option<String>, FileError> {
 }
 
 /// Attaches a note to a file and returns whether it is kept: some file systems keep none, and
-/// some files may not be written to. Links are not followed.
+/// some files may not be written to. Links are not followed, and a file that may have another name by
+/// the hand of someone else is left alone.
 pub fn set_note(path: &Path, note: Note<'_>) -> Result<bool, FileError> {
     let place = Place::of(path)?;
     let handle = place.open().map_err(place.failed("open"))?;
+    let stat = rustix::fs::fstat(&handle).map_err(place.failed("stat"))?;
+    if place.may_be_shared(&stat)? {
+        return Ok(false);
+    }
     // A link itself takes no note, so there is nothing to follow.
     let (entry, text) = (entry_of(&handle), note.text.as_bytes());
     match rustix::fs::setxattr(entry, note.name, text, XattrFlags::empty()) {

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Cause;
+use crate::model::secret::REDACTED;
 
 mod capture;
 mod detach;
@@ -173,6 +174,41 @@ pub enum RunError {
     Token(#[source] Cause),
     #[error("command was not scripted: {0}")]
     NotScripted(String),
+}
+
+impl RunError {
+    /// Returns the error without the program's name, for commands that are secret.
+    #[must_use]
+    pub fn without_program(self) -> Self {
+        let program = || REDACTED.to_owned();
+        match self {
+            Self::NotFound(_) => Self::NotFound(program()),
+            Self::NotScripted(_) => Self::NotScripted(program()),
+            Self::Start { cause, .. } => Self::Start {
+                program: program(),
+                cause,
+            },
+            Self::Signal {
+                signal,
+                core_dumped,
+                ..
+            } => Self::Signal {
+                program: program(),
+                signal,
+                core_dumped,
+            },
+            Self::TimedOut { after, .. } => Self::TimedOut {
+                program: program(),
+                after,
+            },
+            Self::Cancelled { .. } => Self::Cancelled { program: program() },
+            Self::Watch { cause, .. } => Self::Watch {
+                program: program(),
+                cause,
+            },
+            other @ (Self::NotSpecified | Self::Directory { .. } | Self::Token(_)) => other,
+        }
+    }
 }
 
 /// Returns the name of a signal as Go prints it.

@@ -28,6 +28,9 @@ pub enum ExprError {
     /// A text opens more expressions than it closes, so often that looking on would take too long.
     #[error("text has too many unclosed expressions")]
     Unclosed,
+    /// What went wrong may repeat what the resource hides.
+    #[error("its expression failed, and the resource is sensitive")]
+    Hidden,
 }
 
 /// A message and the place it points at.

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{check_quiet, unlocked};
+use super::{check_quiet, reopened, unlocked};
 use crate::support::browser::Browser;
 use crate::support::web::{Web, run};
 
@@ -113,8 +113,7 @@ const FOCUS: &str = "(() => {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_focus_goes_through_a_view_in_order_and_can_be_seen() {
     let web = small().await;
-    let mut browser = Browser::start();
-    browser.open(&web.url("#/nodes"));
+    let mut browser = reopened(&web, "#/nodes");
     browser.wait("document.querySelectorAll('.tr').length === 3");
     let mut way = Vec::new();
     for _ in 0..15 {
@@ -132,7 +131,7 @@ async fn the_focus_goes_through_a_view_in_order_and_can_be_seen() {
             "Nodes",
             "Rollouts",
             "Events",
-            "Unlock",
+            "Lock",
             "Search nodes",
             "failed 1",
             "drifted 0",
@@ -149,8 +148,7 @@ async fn the_focus_goes_through_a_view_in_order_and_can_be_seen() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_menu_can_be_skipped() {
     let web = small().await;
-    let mut browser = Browser::start();
-    browser.open(&web.url("#/nodes"));
+    let mut browser = reopened(&web, "#/nodes");
     browser.wait("document.querySelector('.tr')");
     browser.key("Tab");
     browser.key("Enter");
@@ -164,8 +162,9 @@ async fn a_dialog_keeps_the_focus_and_gives_it_back() {
     let web = small().await;
     let mut browser = Browser::start();
     browser.open(&web.url("#/"));
-    browser.live();
-    browser.wait("!document.querySelector('#token').hidden");
+    browser.wait("document.querySelector('#ask').open");
+    browser.key("Escape");
+    browser.wait("!document.querySelector('#ask').open");
     browser.eval("document.querySelector('#token').focus()");
     browser.key("Enter");
     browser
@@ -184,9 +183,7 @@ async fn a_dialog_keeps_the_focus_and_gives_it_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_squares_are_walked_with_arrows_and_opened_with_enter() {
     let web = small().await;
-    let mut browser = Browser::start();
-    browser.open(&web.url("#/"));
-    browser.live();
+    let mut browser = unlocked(&web, "#/");
     browser.eval("document.querySelector('canvas.grid').focus()");
     browser.key("ArrowRight");
     browser.wait("document.querySelector('.tip').innerText.includes('db1')");
@@ -200,8 +197,7 @@ async fn the_squares_are_walked_with_arrows_and_opened_with_enter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_row_that_arrows_lead_to_is_told_and_space_selects_it() {
     let web = small().await;
-    let mut browser = Browser::start();
-    browser.open(&web.url("#/nodes"));
+    let mut browser = unlocked(&web, "#/nodes");
     browser.wait("document.querySelectorAll('.tr').length === 3");
     browser.eval("document.querySelector('.virtual').focus()");
     browser.key("ArrowDown");
@@ -217,7 +213,7 @@ async fn the_row_that_arrows_lead_to_is_told_and_space_selects_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_moves_for_those_who_asked_for_that() {
     let web = small().await;
-    let mut browser = Browser::start();
+    let mut browser = unlocked(&web, "#/");
     let moving = "document.querySelector('.events li.fresh') && document.getAnimations().length";
     for (motion, moves, number) in [("no-preference", true, 10), ("reduce", false, 11)] {
         browser.prefer("prefers-reduced-motion", motion);

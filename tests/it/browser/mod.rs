@@ -21,20 +21,30 @@ fn check_quiet(browser: &Browser, url: &str) {
     }
 }
 
-/// Opens a view of a page that may be acted on, and gives it the token.
+/// Opens a view of a page that has a token, and gives it.
 fn unlocked(page: &Page, hash: &str) -> Browser {
     let mut browser = Browser::start();
     browser.open(&page.url(hash));
-    browser.live();
     unlock(&mut browser, TOKEN);
     browser
 }
 
-/// Gives the token to a page that is open.
+/// Opens a view of a page that has a token and was given it before, so that nothing has had the focus.
+fn reopened(page: &Page, hash: &str) -> Browser {
+    let mut browser = unlocked(page, hash);
+    browser.eval("window.isOld = true");
+    browser.command("Page.reload", serde_json::json!({}));
+    browser.wait("!window.isOld");
+    browser.live();
+    browser
+}
+
+/// Gives the token to a page that asks for it.
 fn unlock(browser: &mut Browser, token: &str) {
-    browser.click("#token");
-    browser.wait("document.querySelector('#ask').open");
+    browser
+        .wait("document.querySelector('#ask').open && document.activeElement.id === 'ask-input'");
     browser.text(token);
     browser.key("Enter");
+    browser.live();
     browser.wait("document.querySelector('#token').innerText === 'Lock'");
 }

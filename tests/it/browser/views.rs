@@ -19,7 +19,7 @@ fn every_view_of_the_demos_fleet_can_be_read_by_everyone() {
     assert!(demo.output.contains("halted: 1 failed"), "{}", demo.output);
     let mut browser = Browser::start();
     browser.open(&demo.url);
-    browser.live();
+    unlock(&mut browser, &demo.token);
     let failed = "document.querySelector('.trouble [data-state=failed] + a')";
     browser.wait(failed);
     let node = browser.eval(&format!("{failed}.innerText"));
@@ -72,7 +72,6 @@ fn every_view_of_the_demos_fleet_can_be_read_by_everyone() {
 fn look_before_doing(browser: &mut Browser, demo: &Demo) {
     browser.open(&format!("{}#/nodes", demo.url));
     browser.wait("document.querySelectorAll('.tr').length > 5");
-    unlock(browser, &demo.token);
     browser.eval("document.querySelector('.virtual').focus()");
     for key in ["ArrowDown", " ", "ArrowDown", " "] {
         browser.key(key);

@@ -20,6 +20,8 @@ pub const TOKEN: &str = "open-sesame-0123456789";
 /// A page that is being served. Gone when dropped.
 pub struct Page {
     pub address: String,
+    /// Whether requests need [`TOKEN`].
+    has_token: bool,
     child: Child,
     env: TestEnv,
 }
@@ -63,6 +65,11 @@ impl Page {
         Self::with(nats, &["--allow-actions", "--token-file", "token"])
     }
 
+    /// Serves the fleet of a server, to be looked at with [`TOKEN`].
+    pub fn serve_token(nats: &NatsServer) -> Self {
+        Self::with(nats, &["--token-file", "token"])
+    }
+
     fn with(nats: &NatsServer, args: &[&str]) -> Self {
         let mut env = TestEnv::new();
         env.set("NATS_URL", &nats.url());
@@ -78,6 +85,7 @@ impl Page {
             .to_owned();
         Self {
             address,
+            has_token: args.contains(&"--token-file"),
             child,
             env,
         }
@@ -111,8 +119,12 @@ impl Page {
         format!("http://{}/{path}", self.address)
     }
 
+    /// Reads with the token, where the server has one.
     pub fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, &[], "")
+        let bearer = format!("Bearer {TOKEN}");
+        let headers = [("Authorization", bearer.as_str())];
+        let sent = if self.has_token { &headers[..] } else { &[] };
+        self.ask("GET", path, sent, "")
     }
 
     pub fn post(&self, path: &str, token: &str, body: &Value) -> Answer {
@@ -202,6 +214,11 @@ impl Web {
     /// Serves a fleet that can be acted on.
     pub async fn with_actions() -> Self {
         Self::of(Page::serve_actions).await
+    }
+
+    /// Serves a fleet that can be looked at by those who know the token.
+    pub async fn with_token() -> Self {
+        Self::of(Page::serve_token).await
     }
 
     async fn of(serve: fn(&NatsServer) -> Page) -> Self {

@@ -1,8 +1,8 @@
 // The way in: addresses to views, the link's state, and the token. Nobody imports it.
 
 import { address, forget, isNew } from "./address.js";
-import { ask, h, toast } from "./dom.js";
-import { hasToken, run, setToken, store, subscribe } from "./store.js";
+import { ask, h } from "./dom.js";
+import { hasToken, needsToken, run, setToken, store, subscribe } from "./store.js";
 import { overview } from "./overview.js";
 import { nodes } from "./nodes.js";
 import { node } from "./node.js";
@@ -24,7 +24,7 @@ function route() {
 }
 
 function show() {
-  if (!store.summary || location.hash === "#main" || !isNew()) return;
+  if (!store.summary || (needsToken() && !hasToken()) || location.hash === "#main" || !isNew()) return;
   const [place, title, draw] = route();
   leave?.();
   main.replaceChildren();
@@ -44,29 +44,36 @@ const warning = document.getElementById("warning");
 function frame() {
   link.dataset.link = store.link;
   link.textContent = WORDS[store.link];
+  button.hidden = !needsToken();
+  button.textContent = hasToken() ? "Lock" : "Unlock";
   if (!store.summary) return;
   document.getElementById("collective").textContent = store.summary.collective;
-  button.hidden = !store.summary.actions;
-  button.textContent = hasToken() ? "Lock" : "Unlock";
   warning.hidden = store.summary.complete;
 }
 
-async function unlock(text) {
-  const given = await ask({ title: "Token", text, label: "Token", secret: true, yes: "Unlock" });
-  if (given) setToken(given);
-  return given;
+/** Asks for the token until one is given. Nothing of the fleet is shown meanwhile. */
+async function unlock(problem) {
+  leave?.();
+  leave = null;
+  forget();
+  main.replaceChildren(h("p.empty", {}, "This page is read with the token of its server."));
+  frame();
+  for (;;) {
+    const text = "Reading this fleet takes the token of its server.";
+    const given = await ask({ title: "Token", problem, text, label: "Token", secret: true, yes: "Unlock" });
+    if (given?.trim()) {
+      setToken(given);
+      return frame();
+    }
+    await new Promise((done) => button.addEventListener("click", done, { once: true }));
+  }
 }
 
-button.addEventListener("click", async () => {
-  if (hasToken()) {
-    setToken("");
-    toast("The token is forgotten.");
-  } else if (await unlock("Acting on the fleet takes the token of this server.")) {
-    toast("Unlocked for this tab.");
-  }
-  frame();
-  forget();
-  show();
+button.addEventListener("click", () => {
+  if (!hasToken()) return;
+  setToken("");
+  // What was read goes, too.
+  location.reload();
 });
 
 subscribe((change) => {
@@ -82,4 +89,5 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 main.append(h("p.empty", {}, "Reading the fleet…"));
-run(() => unlock("Reading this fleet takes the token of its server."));
+frame();
+run(unlock);

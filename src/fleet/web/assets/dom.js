@@ -162,11 +162,14 @@ export function toast(text) {
   hide = setTimeout(() => { box.hidden = true; }, 5000);
 }
 
-/** Asks for a word or a confirmation; resolves to the text, or null. */
-export function ask({ title, text, label, secret, yes = "OK" }) {
+/** Asks for a word or a confirmation, and says what was wrong with the last; resolves to the text, or null. */
+export function ask({ title, problem, text, label, secret, yes = "OK" }) {
   const dialog = document.getElementById("ask");
   const input = document.getElementById("ask-input");
   document.getElementById("ask-title").textContent = title;
+  const wrong = document.getElementById("ask-problem");
+  wrong.textContent = problem ?? "";
+  wrong.hidden = !problem;
   document.getElementById("ask-text").textContent = text ?? "";
   document.getElementById("ask-label").textContent = label ?? "";
   document.getElementById("ask-yes").textContent = yes;

@@ -151,7 +151,7 @@ export function nodes(main, params) {
     const button = (text, onclick) => h("button", { type: "button", onclick }, text);
     bar.replaceChildren(
       h("b", { role: "status" }, `${count(list.length, "node")} selected`),
-      h("div.row", {}, canAct() ? deeds(list) : store.summary.actions ? h("span.soft.small", {}, "Unlock to act on them.") : ""),
+      h("div.row", {}, canAct() ? deeds(list) : ""),
       h("div.row.right", {},
         navigator.clipboard && button("Copy names", async () => {
           await navigator.clipboard.writeText(list.join("\n"));

@@ -34,6 +34,11 @@ export function hasToken() {
   return token !== "";
 }
 
+/** Reports whether the server has a token: then nothing is read without it. */
+export function needsToken() {
+  return document.documentElement.dataset.token === "required";
+}
+
 /** Reports whether whoever looks may also act. */
 export function canAct() {
   return Boolean(store.summary?.actions) && hasToken();
@@ -163,10 +168,11 @@ function parse(part) {
   return fields;
 }
 
-/** Keeps the store current for ever. `onRefused` is asked what to do when the token is wanted. */
-export async function run(onRefused) {
+/** Keeps the store current for ever. `askToken` asks for the token, and says what was wrong with the last. */
+export async function run(askToken) {
   let wait = 500;
   for (;;) {
+    if (needsToken() && !hasToken()) await askToken("");
     try {
       await load();
       wait = 500;
@@ -174,7 +180,8 @@ export async function run(onRefused) {
     } catch (error) {
       if (error instanceof Refused && error.status === 401) {
         setLink("lost");
-        await onRefused();
+        setToken("");
+        await askToken("This is not the token of this server.");
         continue;
       }
     }

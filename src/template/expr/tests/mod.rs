@@ -54,7 +54,7 @@ fn check_errors(cases: &[(&str, &str)]) {
         let (kind, problem) = match &err {
             ExprError::Compile { problem, .. } => ("compile: ", problem),
             ExprError::Run { problem } => ("run: ", problem),
-            ExprError::Unclosed => panic!("{code}: {err}"),
+            ExprError::Unclosed | ExprError::Hidden => panic!("{code}: {err}"),
         };
         let text = problem.to_string();
         let found = format!("{kind}{}", text.lines().next().unwrap_or_default());
