@@ -22,7 +22,7 @@ use crate::engine::{Level, Line};
 use crate::model::Value;
 use crate::model::json;
 use crate::model::registration::Entry;
-use crate::nats::registration::Watch;
+use crate::nats::registration::{Change, Watch};
 use crate::nats::{Bus, Connection, NatsError, backoff};
 use crate::system::Digest;
 use crate::template::env::Registrations;
@@ -58,7 +58,9 @@ impl Notes {
     pub fn taking(&self, bus: Bus, stream: String) -> Registrations {
         let notes = self.clone();
         Arc::new(move |words| {
-            let found = bus.registered(&stream, words);
+            let found = bus
+                .registered(&stream, words)
+                .map_err(|err| err.to_string());
             let digest = found.as_deref().ok().and_then(digest_of);
             notes.note(words.map(str::to_owned), digest);
             Ok(found?.iter().map(Entry::to_value).collect::<Value>())
@@ -351,8 +353,14 @@ impl Watching {
         loop {
             tokio::select! {
                 change = watch.next() => {
-                    if change.is_none() {
-                        return;
+                    match change {
+                        None => return,
+                        Some(Change::Denied(denial)) => {
+                            let line = Line::new(Level::Warn, "Could not watch services");
+                            self.log.line(&line.with("error", &denial));
+                            continue;
+                        }
+                        Some(_) => {}
                     }
                     due.get_or_insert_with(|| Instant::now() + GATHER);
                 }

@@ -113,9 +113,13 @@ impl Node {
             read_file: Some(Arc::new(|path: &Path| {
                 files::read_to_string(path, MAX_BYTES).map_err(|err| err.to_string())
             })),
-            kv_get: Some(Arc::new(move |bucket, key| bus.kv_get(bucket, key))),
+            kv_get: Some(Arc::new(move |bucket, key| {
+                bus.kv_get(bucket, key).map_err(|err| err.to_string())
+            })),
             registrations: Some(Arc::new(move |words| {
-                registry.registrations(&stream, words)
+                registry
+                    .registrations(&stream, words)
+                    .map_err(|err| err.to_string())
             })),
             ..Env::default()
         }

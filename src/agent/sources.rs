@@ -172,7 +172,7 @@ fn stored(
         let file = file.try_clone().map_err(|err| NatsError::Store {
             action: "download",
             name: object.name.clone(),
-            reason: err.to_string(),
+            source: err.into(),
         })?;
         bus.object(&object.bucket, &object.name, SIZE_LIMIT, file)
             .map(drop)

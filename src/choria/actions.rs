@@ -273,7 +273,7 @@ impl Asked<'_> {
             facts: facts_of(&self.choria_facts()?, self.clock.clone()),
             working_dir: "/".into(),
             kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-                bus.kv_get(bucket, key)
+                bus.kv_get(bucket, key).map_err(|err| err.to_string())
             })),
             ..Env::default()
         };

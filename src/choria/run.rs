@@ -221,10 +221,12 @@ impl Order {
                 files::read_to_string(path, MAX_READ).map_err(|err| err.to_string())
             })),
             kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-                bus.kv_get(bucket, key)
+                bus.kv_get(bucket, key).map_err(|err| err.to_string())
             })),
             registrations: Some(Arc::new(move |words| {
-                registry.registrations(registration::STREAM, words)
+                registry
+                    .registrations(registration::STREAM, words)
+                    .map_err(|err| err.to_string())
             })),
             ..Env::default()
         }

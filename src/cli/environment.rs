@@ -227,10 +227,12 @@ pub(super) fn environment(
             files::read_to_string(path, MAX_READ_BYTES).map_err(|err| err.to_string())
         })),
         kv_get: Some(Arc::new(move |bucket: &str, key: &str| {
-            bus.kv_get(bucket, key)
+            bus.kv_get(bucket, key).map_err(|err| err.to_string())
         })),
         registrations: Some(Arc::new(move |words| {
-            registry.registrations(&stream, words)
+            registry
+                .registrations(&stream, words)
+                .map_err(|err| err.to_string())
         })),
         ..Env::default()
     })

@@ -137,10 +137,10 @@ impl Assigning {
         over: &Found,
     ) -> Result<Given, NatsError> {
         let key = self.key(node);
-        let failed = |reason: String| NatsError::Store {
+        let failed = |source| NatsError::Store {
             action: "write",
             name: format!("{DESIRED}#{key}"),
-            reason,
+            source,
         };
         let mut signed = Assignment {
             signature: None,
@@ -148,9 +148,9 @@ impl Assigning {
         };
         if let Some(signer) = self.connection.signer() {
             let signing = signer.sign_assignment(&mut signed, node);
-            signing.map_err(|err| failed(err.to_string()))?;
+            signing.map_err(|err| failed(err.into()))?;
         }
-        let text = json::compact(&signed).map_err(|err| failed(err.to_string()))?;
+        let text = json::compact(&signed).map_err(|err| failed(err.into()))?;
         let written = match over.revision() {
             Some(revision) => self.desired.update(&key, text.into(), revision).await,
             None => self.desired.create(&key, text.into()).await,

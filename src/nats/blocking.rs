@@ -19,6 +19,24 @@ use crate::model::registration::Entry;
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
+/// Why a template gets no registered services.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    #[error("could not query registrations: {0}: run `ccm registration init`")]
+    NoStream(#[source] NatsError),
+    #[error("could not query registrations: {0}")]
+    Failed(#[source] NatsError),
+}
+
+impl From<NatsError> for LookupError {
+    fn from(err: NatsError) -> Self {
+        match err {
+            NatsError::NoStream(_) => Self::NoStream(err),
+            err => Self::Failed(err),
+        }
+    }
+}
+
 /// Finds out where the server is.
 type Resolve = Box<dyn Fn() -> Result<Settings, ContextError> + Send + Sync>;
 
@@ -73,11 +91,17 @@ impl Bus {
     }
 
     /// Returns the value of a key as text.
-    pub fn kv_get(&self, bucket: &str, key: &str) -> Result<String, String> {
-        let found = self.kv_bytes(bucket, key).map_err(|err| err.to_string())?;
-        let found = found.ok_or_else(|| format!("key {key} not found in bucket {bucket}"))?;
-        String::from_utf8(found.into())
-            .map_err(|_| format!("key {key} of bucket {bucket} is not UTF-8 text"))
+    pub fn kv_get(&self, bucket: &str, key: &str) -> Result<String, NatsError> {
+        let (bucket_name, key_name) = (bucket.to_owned(), key.to_owned());
+        let Some(found) = self.kv_bytes(bucket, key)? else {
+            let (bucket, key) = (bucket_name, key_name);
+            return Err(NatsError::NoKey { bucket, key });
+        };
+        String::from_utf8(found.into()).map_err(|source| NatsError::NotText {
+            bucket: bucket_name,
+            key: key_name,
+            source,
+        })
     }
 
     /// Returns the value of a key, if it has one.
@@ -90,27 +114,20 @@ impl Bus {
     }
 
     /// Returns the registered services that match, as templates see them.
-    pub fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Value, String> {
+    pub fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Value, LookupError> {
         let found = self.registered(stream, words)?;
         Ok(found.iter().map(Entry::to_value).collect())
     }
 
     /// Returns the registered services that match, or why a template gets none. What is registered
     /// but can't be read is nothing that a template could use.
-    pub fn registered(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, String> {
+    pub fn registered(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, LookupError> {
         let (stream, words) = (stream.to_owned(), words.map(str::to_owned));
         let found = self.run(|connection| async move {
             let words = words.each_ref().map(String::as_str);
             connection.registrations(&stream, words).await
         });
-        let found = found.map_err(|err| {
-            let remedy = match err {
-                NatsError::NoStream(_) => ": run `ccm registration init`",
-                _ => "",
-            };
-            format!("could not query registrations: {err}{remedy}")
-        })?;
-        Ok(found.entries)
+        Ok(found?.entries)
     }
 
     /// Writes an object of at most `limit` bytes and returns what it is.
@@ -156,6 +173,7 @@ impl Bus {
             .map_err(|err| NatsError::Connect {
                 servers: settings.shown(),
                 reason: err.to_string(),
+                source: Some(err.into()),
             })?;
         let handle = runtime.handle().clone();
         let connection = wait(&handle, async move {
@@ -205,10 +223,8 @@ mod tests {
             Err(ContextError::Name("x".into()))
         });
         assert_eq!(asked.load(Ordering::SeqCst), 0);
-        assert_eq!(
-            bus.kv_get("B", "k"),
-            Err("invalid context name \"x\"".into())
-        );
+        let error = bus.kv_get("B", "k").unwrap_err();
+        assert_eq!(error.to_string(), "invalid context name \"x\"");
         assert_eq!(asked.load(Ordering::SeqCst), 1);
     }
 
@@ -216,9 +232,11 @@ mod tests {
     fn a_server_that_is_not_there_is_named_without_credentials() {
         // Nobody listens on port 1.
         let bus = Bus::lazy("test", || Settings::plain("nats://ann:hunter2@127.0.0.1:1"));
+        let error = bus.kv_get("B", "k").unwrap_err();
         assert_eq!(
-            bus.kv_get("B", "k"),
-            Err("can't connect to NATS at nats://127.0.0.1:1: connection refused".into())
+            error.to_string(),
+            "can't connect to NATS at nats://127.0.0.1:1: connection refused"
         );
+        assert!(std::error::Error::source(&error).is_some(), "{error:?}");
     }
 }

@@ -7,6 +7,7 @@ mod hostile;
 mod permissions;
 mod policy;
 mod pushed;
+mod roles;
 mod sign_with;
 mod sources;
 
