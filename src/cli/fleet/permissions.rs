@@ -172,22 +172,24 @@ fn fill(template: &str, values: &Values) -> String {
         .lines()
         .skip_while(|line| line.starts_with('#') || line.is_empty());
     let mut comment = String::new();
+    // Whether a line below the comment was seen, printed or not.
+    let mut is_used = false;
     for line in body {
-        let is_comment = line.trim_start().starts_with('#');
-        if is_comment {
+        let text = line.trim_start();
+        if is_used && !text.starts_with('"') {
+            comment.clear();
+        }
+        if text.starts_with('#') {
             comment.push_str(&single(line));
             comment.push('\n');
+            is_used = false;
             continue;
         }
-        let lines = expand(line, values);
-        for line in &lines {
+        is_used = true;
+        for line in expand(line, values) {
             out.push_str(&std::mem::take(&mut comment));
-            out.push_str(&single(line));
+            out.push_str(&single(&line));
             out.push('\n');
-        }
-        let ends_group = !line.trim_start().starts_with('"');
-        if ends_group {
-            comment.clear();
         }
     }
     out
@@ -225,12 +227,13 @@ mod tests {
     #[test]
     fn lists_become_lines_and_what_is_not_used_is_left_out() {
         let template = "# Opening.\n\nx: [\n  # Groups.\n  \"g.@GROUP@\"\n  # Services.\n  \
-                        \"r\" # with --registrations\n  \"@NODE@\"\n]\n";
+                        \"r\" # with --registrations\n  # Itself.\n  \"@NODE@\"\n  # None.\n  \
+                        \"s\" # with --registrations\n]\n";
         let filled = fill(template, &values());
         assert_eq!(
             filled,
             "# The NATS context of this user must set inbox_prefix to _INBOX_web1.\n\
-             x: [\n  # Groups.\n  \"g.a\"\n  \"g.b\"\n  \"web1\"\n]\n"
+             x: [\n  # Groups.\n  \"g.a\"\n  \"g.b\"\n  # Itself.\n  \"web1\"\n]\n"
         );
     }
 
