@@ -171,6 +171,10 @@ impl Assignments {
                 None
             }
             Err(NatsError::NoBucket(_)) => None,
+            Err(NatsError::Denied(denial)) => {
+                self.complain("Could not read the assignment", &denial.to_string());
+                self.last_seen()
+            }
             Err(_) => self.last_seen(),
         }
     }

@@ -198,6 +198,7 @@ impl Feed {
         while let Some(change) = watch.next().await {
             match change {
                 Change::Restart => was_seen = false,
+                Change::Denied(denial) => self.complain(node, &denial.to_string()),
                 Change::Put(info) if info.name == key => {
                     was_seen = true;
                     self.is_gone.store(false, Ordering::Relaxed);

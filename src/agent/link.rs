@@ -49,6 +49,7 @@ impl Told {
 pub async fn tell(node: Arc<Node>, connection: Connection, mut stop: watch::Receiver<bool>) {
     let servers = || [("servers", connection.servers().to_owned())];
     let (mut link, mut trouble) = (connection.state(), connection.trouble());
+    let mut denied = connection.denials();
     let mut told = Told::default();
     loop {
         tokio::select! {
@@ -61,6 +62,13 @@ pub async fn tell(node: Arc<Node>, connection: Connection, mut stop: watch::Rece
                 }
                 Link::Down => node.say(Level::Warn, "Lost the connection to NATS", &servers()),
             },
+            denial = denied.next() => {
+                let text = denial.to_string();
+                if told.is_news(&text, Instant::now()) {
+                    let fields = [servers(), [("error", text)]].concat();
+                    node.say(Level::Warn, "NATS forbids something that the agent needs", &fields);
+                }
+            }
             Ok(()) = trouble.changed() => {
                 let text = trouble.borrow_and_update().clone();
                 if told.is_news(&text, Instant::now()) {

@@ -21,7 +21,7 @@ use crate::engine::{Level, Line};
 use crate::model::Value;
 use crate::model::json;
 use crate::model::registration::Entry;
-use crate::nats::registration::Watch;
+use crate::nats::registration::{Change, Watch};
 use crate::nats::{Connection, NatsError, backoff};
 use crate::run::bus::Bus;
 use crate::run::environment::registered;
@@ -355,8 +355,14 @@ impl Watching {
         loop {
             tokio::select! {
                 change = watch.next() => {
-                    if change.is_none() {
-                        return;
+                    match change {
+                        None => return,
+                        Some(Change::Denied(denial)) => {
+                            let line = Line::new(Level::Warn, "Could not watch services");
+                            self.log.line(&line.with("error", &denial));
+                            continue;
+                        }
+                        Some(_) => {}
                     }
                     due.get_or_insert_with(|| Instant::now() + GATHER);
                 }

@@ -17,6 +17,9 @@ use crate::nats::{Connection, Headers, NatsError, Subjects, Verb};
 /// The largest request that is looked at.
 const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
 
+/// Why a message without a reply subject is dropped.
+const NO_REPLY: &str = "request has no reply subject";
+
 /// How many requests are worked on at once, those that wait at the desk included. More wait in the
 /// service's own queue, and when that is full they are told that the node is busy.
 const MOST_AT_ONCE: usize = 1024;
@@ -81,6 +84,20 @@ pub async fn answer(
             incoming.ignore();
             continue;
         };
+        if !incoming.wants_reply() && verb != Verb::Nudge {
+            // A server sends answers to whatever subject a client names, so this may be one of
+            // those. A client that asks for something waits for the answer.
+            let request = Request {
+                subject: &incoming.subject,
+                caller: incoming.header(CALLER).unwrap_or_default(),
+                request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
+                ..Request::default()
+            };
+            node.audit.denied(&node, verb, &request, NO_REPLY);
+            node.metrics.requested(verb.as_str(), "denied");
+            incoming.ignore();
+            continue;
+        }
         let Ok(turn) = room.clone().acquire_owned().await else {
             return;
         };

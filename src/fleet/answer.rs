@@ -68,6 +68,7 @@ pub fn understand(verb: Verb, heard: Heard) -> Told {
             };
             (outcome, text, body)
         }
+        Err(NatsError::Denied(denial)) => (Outcome::Denied, denial.to_string(), Value::Null),
         Err(err) => (Outcome::NoAnswer, silence(&err), Value::Null),
     };
     Told {

@@ -145,12 +145,12 @@ impl Assigning {
         over: &Found,
     ) -> Result<Given, NatsError> {
         let key = self.key(node);
-        let failed = |reason: String| NatsError::Store {
+        let failed = |source| NatsError::Store {
             action: "write",
             name: format!("{DESIRED}#{key}"),
-            reason,
+            source,
         };
-        let text = json::compact(assignment).map_err(|err| failed(err.to_string()))?;
+        let text = json::compact(assignment).map_err(|err| failed(err.into()))?;
         let written = match over.revision() {
             Some(revision) => self.desired.update(&key, text.into(), revision).await,
             None => self.desired.create(&key, text.into()).await,

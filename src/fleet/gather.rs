@@ -227,6 +227,9 @@ impl Gatherer {
                 }
             }
         }
+        if let Some(denial) = replies.denial() {
+            return Err(denial.clone().into());
+        }
         let is_deserted = replies.is_deserted();
         let silent = |node: NodeName, is_gone: bool| {
             let subject = self.subjects.node(&node.token(), ask.verb).to_string();

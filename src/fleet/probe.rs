@@ -88,7 +88,7 @@ async fn ask_one(
     let body = json::compact(&request).map_err(|err| NatsError::Failed {
         action: "request",
         subject: subject.to_string(),
-        reason: err.to_string(),
+        source: err.into(),
     })?;
     let deadline = SystemClock.now() + limit;
     let headers = Headers::new()

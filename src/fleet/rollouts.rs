@@ -205,6 +205,7 @@ impl Following {
                     return Err(RolloutError::NotFound(self.id.clone()));
                 }
                 Some(Change::Restart | Change::Current) => {}
+                Some(Change::Denied(denial)) => return Err(NatsError::from(denial).into()),
                 None => return Err(NatsError::Closed.into()),
             }
         }

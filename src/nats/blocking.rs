@@ -127,6 +127,7 @@ impl Bus {
             .map_err(|err| NatsError::Connect {
                 servers: settings.shown(),
                 reason: err.to_string(),
+                source: Some(err.into()),
             })?;
         let handle = runtime.handle().clone();
         let connection = wait(&handle, async move {
@@ -273,5 +274,6 @@ mod tests {
             refused.to_string(),
             "can't connect to NATS at nats://127.0.0.1:1: connection refused"
         );
+        assert!(std::error::Error::source(&refused).is_some(), "{refused:?}");
     }
 }

@@ -5,7 +5,7 @@
 //! than events are kept is told which numbers it missed. What an event says is not known here.
 //!
 //! Read next: `ordered` remembers nothing on the servers, `durable` lets them remember how far a
-//! reader came, `gap` finds what is missing. The consumer underneath is in `follow`.
+//! reader came, `gap` finds what is missing. How messages are read is in `direct`.
 
 mod durable;
 mod gap;
@@ -21,8 +21,9 @@ pub use gap::{Extent, Gap};
 
 use self::durable::Durable;
 use self::ordered::Ordered;
+use super::direct::Start;
 use super::streams::EVENTS;
-use super::{Connection, NatsError, Subject, kv};
+use super::{Cause, Connection, NatsError, Subject, kv};
 use crate::model::node::Token;
 use crate::model::text::go_time;
 
@@ -56,6 +57,14 @@ pub enum Begin {
 }
 
 impl Begin {
+    fn start(self) -> Start {
+        match self {
+            Self::Next => Start::New,
+            Self::Since(since) => Start::Since(since),
+            Self::At(sequence) => Start::At(sequence),
+        }
+    }
+
     fn policy(self) -> Result<DeliverPolicy, NatsError> {
         Ok(match self {
             Self::Next => DeliverPolicy::New,
@@ -95,7 +104,7 @@ impl Feed {
         begin: Begin,
         follow: bool,
     ) -> Result<Self, NatsError> {
-        let feed = Ordered::new(connection, filter, begin, follow)?;
+        let feed = Ordered::new(connection, filter, begin, follow);
         Ok(Self::Ordered(Box::new(feed)))
     }
 
@@ -146,9 +155,8 @@ impl Feed {
 
     /// Ends the feed in good order.
     pub async fn close(self) {
-        match self {
-            Self::Ordered(feed) => feed.close().await,
-            Self::Durable(feed) => feed.close().await,
+        if let Self::Durable(feed) = self {
+            feed.close().await;
         }
     }
 }
@@ -198,10 +206,14 @@ async fn hand_over(
 
 /// Returns a moment as the client library has it.
 fn moment(time: DateTime<Utc>) -> Result<datetime::DateTime, NatsError> {
-    datetime::parse_rfc3339(&go_time(&time)).map_err(|err| failed(&err))
+    datetime::parse_rfc3339(&go_time(&time)).map_err(|err| NatsError::Store {
+        action: "read",
+        name: EVENTS.into(),
+        source: Cause::Client(err),
+    })
 }
 
 /// Returns the failure to read the stream of events.
-fn failed(reason: &dyn std::fmt::Display) -> NatsError {
-    kv::failed("read", EVENTS, &reason)
+fn failed(err: impl std::error::Error + Send + Sync + 'static) -> NatsError {
+    kv::failed("read", EVENTS, err)
 }

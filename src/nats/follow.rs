@@ -1,75 +1,28 @@
-//! The last message of each subject of a stream: read once, or followed for ever.
+//! The messages of a stream: read once, or followed for ever.
 //!
-//! Buckets of values and of objects are such streams. Messages come from a consumer of our own
-//! that numbers what it sends, so a gap is seen, and beats while it is idle, so its end is seen.
-//! After a gap or a new connection nothing is assumed: reading starts again from the present. A
-//! consumer is removed when its reader is done; one that could not be removed goes by itself.
+//! Buckets of values and of objects are streams of which the last message of each subject counts.
+//! After a gap or a new connection nothing is assumed: reading starts again from the present. How
+//! messages are read is in `direct`.
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, push};
-use async_nats::jetstream::stream::ConsumerErrorKind;
-use async_nats::jetstream::{self, ErrorCode};
-use async_nats::{StatusCode, Subscriber};
-use bytes::Bytes;
-use chrono::{DateTime, Utc};
+use async_nats::Subscriber;
+use futures_util::FutureExt as _;
 use futures_util::stream::Peekable;
-use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::connection::{Headers, Message};
-use super::{Connection, NatsError, backoff, kv};
-
-/// How long the servers keep a consumer that nobody listens to.
-const INACTIVE: Duration = Duration::from_secs(30);
-
-/// How often a consumer that is read once beats; a beat means that there is no more.
-pub(super) const READ_BEAT: Duration = Duration::from_millis(500);
-
-/// How often a consumer that is followed beats.
-pub(super) const FOLLOW_BEAT: Duration = Duration::from_secs(5);
-
-/// How many beats may be missed.
-const MISSED_BEATS: u32 = 4;
+use super::direct::{Broken, Reader, Step, Stored, Wanted};
+use super::{Connection, Denial, NatsError, backoff};
 
 /// How often a read that found a gap is tried again.
 const READ_TRIES: usize = 3;
 
-/// The most bytes that one read holds in memory.
-const MAX_READ: usize = 512 << 20;
-
-/// How many messages wait for a slow follower before the servers are slowed down.
+/// How many messages wait for a slow follower before it stops asking for more.
 const WAITING: usize = 256;
 
-/// Which messages of which stream.
-#[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    pub(super) stream: String,
-    pub(super) filter: String,
-    pub(super) policy: DeliverPolicy,
-}
-
-impl Wanted {
-    /// Returns the last message of each subject that matches.
-    pub(super) fn last(stream: impl Into<String>, filter: impl Into<String>) -> Self {
-        Self {
-            stream: stream.into(),
-            filter: filter.into(),
-            policy: DeliverPolicy::LastPerSubject,
-        }
-    }
-}
-
-/// A message as a stream keeps it.
-#[derive(Clone, Debug)]
-pub(super) struct Stored {
-    pub(super) subject: String,
-    pub(super) headers: Headers,
-    pub(super) body: Bytes,
-    pub(super) sequence: u64,
-    pub(super) time: DateTime<Utc>,
-}
+/// How long to wait after the server forbade to read: somebody must change permissions first.
+const DENIED_WAIT: Duration = Duration::from_secs(60);
 
 /// What a follower hears.
 #[derive(Clone, Debug)]
@@ -79,183 +32,8 @@ pub(super) enum Seen {
     Message(Stored),
     /// The present is told; what follows is news.
     Current,
-}
-
-/// Why a consumer is of no more use.
-pub(super) enum Broken {
-    /// Something was missed, or nothing is heard any more.
-    Gap,
-    Failed(NatsError),
-}
-
-impl Broken {
-    /// Returns it as the end of reading a stream.
-    pub(super) fn into_error(self, stream: &str) -> NatsError {
-        match self {
-            Self::Failed(err) => err,
-            Self::Gap => NatsError::Store {
-                action: "read",
-                name: bucket_of(stream).into(),
-                reason: "the server stopped in the middle".into(),
-            },
-        }
-    }
-}
-
-/// What a consumer does next.
-pub(super) enum Step {
-    /// A message, and how many are still to come.
-    Message(Stored, u64),
-    /// There is nothing more for now.
-    Idle,
-}
-
-pub(super) struct Consumer {
-    connection: Connection,
-    stream: String,
-    name: String,
-    messages: Peekable<Subscriber>,
-    /// How many messages there were when it was made.
-    pending: u64,
-    /// The message of the stream after which it begins.
-    after: u64,
-    /// The number of the last message that arrived.
-    last: u64,
-    patience: Duration,
-}
-
-impl Consumer {
-    pub(super) async fn open(
-        connection: &Connection,
-        wanted: &Wanted,
-        beat: Duration,
-    ) -> Result<Self, NatsError> {
-        let client = connection.client();
-        let inbox = client.new_inbox();
-        let messages = client
-            .subscribe(inbox.clone())
-            .await
-            .map_err(|_| NatsError::Closed)?;
-        let config = push::Config {
-            deliver_subject: inbox,
-            deliver_policy: wanted.policy,
-            ack_policy: AckPolicy::None,
-            max_deliver: 1,
-            filter_subject: wanted.filter.clone(),
-            flow_control: true,
-            idle_heartbeat: beat,
-            num_replicas: 1,
-            memory_storage: true,
-            inactive_threshold: INACTIVE,
-            ..push::Config::default()
-        };
-        let made = connection
-            .jetstream()
-            .create_consumer_on_stream(config, &wanted.stream)
-            .await
-            .map_err(|err| match err.kind() {
-                ConsumerErrorKind::JetStream(err)
-                    if err.error_code() == ErrorCode::STREAM_NOT_FOUND =>
-                {
-                    NatsError::NoBucket(bucket_of(&wanted.stream).into())
-                }
-                _ => kv::failed("read", bucket_of(&wanted.stream), &err),
-            })?;
-        let info = made.cached_info();
-        Ok(Self {
-            connection: connection.clone(),
-            stream: wanted.stream.clone(),
-            name: info.name.clone(),
-            messages: messages.peekable(),
-            pending: info.num_pending,
-            after: info.delivered.stream_sequence,
-            last: 0,
-            patience: beat * MISSED_BEATS,
-        })
-    }
-
-    /// Returns how many messages there were when it was made.
-    pub(super) fn pending(&self) -> u64 {
-        self.pending
-    }
-
-    /// Returns the number of the stream's message after which it begins.
-    pub(super) fn after(&self) -> u64 {
-        self.after
-    }
-
-    /// Whether nothing has arrived that is not handed over. It may say so too early.
-    pub(super) fn is_drained(&mut self) -> bool {
-        is_drained(&mut self.messages)
-    }
-
-    pub(super) async fn next(&mut self) -> Result<Step, Broken> {
-        loop {
-            let message = match timeout(self.patience, self.messages.next()).await {
-                Ok(Some(message)) => message,
-                Ok(None) | Err(_) => return Err(Broken::Gap),
-            };
-            match message.status {
-                None => return self.take(message),
-                Some(StatusCode::IDLE_HEARTBEAT) => {
-                    if self.beat(message).await? {
-                        return Ok(Step::Idle);
-                    }
-                }
-                Some(_) => return Err(Broken::Gap),
-            }
-        }
-    }
-
-    fn take(&mut self, message: async_nats::Message) -> Result<Step, Broken> {
-        let context = self.connection.jetstream().clone();
-        let message = jetstream::Message { message, context };
-        let info = message.info().map_err(|_| Broken::Gap)?;
-        if info.consumer_sequence != self.last + 1 {
-            return Err(Broken::Gap);
-        }
-        self.last = info.consumer_sequence;
-        let nanos = i64::try_from(info.published.unix_timestamp_nanos()).unwrap_or_default();
-        let (sequence, pending) = (info.stream_sequence, info.pending);
-        let plain = Message::from(message.message);
-        let stored = Stored {
-            subject: plain.subject,
-            headers: plain.headers,
-            body: plain.body,
-            sequence,
-            time: DateTime::from_timestamp_nanos(nanos),
-        };
-        Ok(Step::Message(stored, pending))
-    }
-
-    /// Answers what the server asks while it sends nothing. Returns whether it is idle.
-    async fn beat(&mut self, message: async_nats::Message) -> Result<bool, Broken> {
-        let message = Message::from(message);
-        let stalled = message.header("Nats-Consumer-Stalled");
-        if let Some(subject) = message.reply.as_deref().or(stalled) {
-            let sent = self
-                .connection
-                .publish_to(subject, Headers::new(), Bytes::new());
-            return match sent.await {
-                Ok(()) => Ok(false),
-                Err(err) => Err(Broken::Failed(err)),
-            };
-        }
-        match message.header("Nats-Last-Consumer").map(str::parse::<u64>) {
-            Some(Ok(sent)) if sent != self.last => Err(Broken::Gap),
-            _ => Ok(true),
-        }
-    }
-
-    /// Removes the consumer from the servers, if they can be reached.
-    pub(super) async fn close(self) {
-        if self.connection.is_up() {
-            let jetstream = self.connection.jetstream();
-            let _ = jetstream
-                .delete_consumer_from_stream(&self.name, &self.stream)
-                .await;
-        }
-    }
+    /// The server forbids to read. It is tried again once in a while.
+    Denied(Denial),
 }
 
 /// Reads what there is now and hands it over in order. `each` returns whether it wants more.
@@ -264,32 +42,22 @@ pub(super) async fn read(
     wanted: &Wanted,
     mut each: impl FnMut(Stored) -> Result<bool, NatsError>,
 ) -> Result<(), NatsError> {
-    let mut consumer = Consumer::open(connection, wanted, READ_BEAT).await?;
-    let mut left = consumer.pending;
-    let mut outcome = Ok(());
+    let mut reader = Reader::open(connection, wanted, false).await?;
+    let mut left = reader.pending();
     while left > 0 {
-        match consumer.next().await {
+        match reader.next().await {
             Ok(Step::Message(stored, pending)) => {
                 left = pending;
-                match each(stored) {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(err) => {
-                        outcome = Err(err);
-                        break;
-                    }
+                if !each(stored)? {
+                    break;
                 }
             }
             // What was still to come has expired meanwhile.
             Ok(Step::Idle) => break,
-            Err(broken) => {
-                outcome = Err(broken.into_error(&wanted.stream));
-                break;
-            }
+            Err(broken) => return Err(broken.into_error(&wanted.stream)),
         }
     }
-    consumer.close().await;
-    outcome
+    Ok(())
 }
 
 /// Returns all that there is now, trying again after a gap.
@@ -300,22 +68,14 @@ pub(super) async fn read_all(
     let mut tries = 0;
     loop {
         let mut found = Vec::new();
-        let mut size = 0;
         let outcome = read(connection, wanted, |stored| {
-            size += stored.body.len();
-            if size > MAX_READ {
-                return Err(NatsError::Limit {
-                    what: format!("the content of bucket {}", bucket_of(&wanted.stream)),
-                    limit: u64::try_from(MAX_READ).unwrap_or(u64::MAX),
-                });
-            }
             found.push(stored);
             Ok(true)
         });
         tries += 1;
         match outcome.await {
             Ok(()) => return Ok(found),
-            Err(NatsError::Store { .. }) if tries < READ_TRIES => {
+            Err(NatsError::Store { .. } | NatsError::NoResponders(_)) if tries < READ_TRIES => {
                 sleep(backoff::delay(0)).await;
             }
             Err(err) => return Err(err),
@@ -347,66 +107,56 @@ async fn keep_following(connection: &Connection, wanted: &Wanted, out: &mpsc::Se
         if link.wait_for(|link| link.is_up()).await.is_err() {
             return;
         }
-        if let Ok(consumer) = Consumer::open(connection, wanted, FOLLOW_BEAT).await {
-            let mut guard = Closing(Some(consumer));
-            let relayed = async {
-                match guard.0.as_mut() {
-                    Some(consumer) => relay(consumer, out).await,
-                    None => false,
-                }
-            };
-            tokio::select! {
-                heard = relayed => if heard { failed = 0 },
-                // A new connection may lead to another server, where the consumer is not known.
-                _ = link.changed() => failed = 0,
+        link.mark_unchanged();
+        let outcome = tokio::select! {
+            outcome = relay(connection, wanted, out, &mut failed) => outcome,
+            // A new connection may lead to another server, with another stream.
+            _ = link.changed() => {
+                failed = 0;
+                Ok(())
             }
-            drop(guard);
+        };
+        if let Err(Broken::Failed(NatsError::Denied(denial))) = outcome {
+            if out.send(Seen::Denied(denial)).await.is_err() {
+                return;
+            }
+            tokio::select! {
+                () = sleep(DENIED_WAIT) => {}
+                _ = link.changed() => {}
+            }
+            continue;
         }
         sleep(backoff::delay(failed)).await;
         failed += 1;
     }
 }
 
-/// Closes a consumer in the background when its follower ends, however it ends.
-struct Closing(Option<Consumer>);
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        if let (Some(consumer), Ok(runtime)) =
-            (self.0.take(), tokio::runtime::Handle::try_current())
-        {
-            runtime.spawn(consumer.close());
-        }
-    }
-}
-
-/// Tells what a consumer says until it breaks. Returns whether it said anything.
-async fn relay(consumer: &mut Consumer, out: &mpsc::Sender<Seen>) -> bool {
-    let mut is_current = consumer.pending == 0;
-    let mut heard = false;
-    if out.send(Seen::Restart).await.is_err() {
-        return heard;
-    }
-    if is_current && out.send(Seen::Current).await.is_err() {
-        return heard;
+/// Tells what a reader says until it breaks.
+async fn relay(
+    connection: &Connection,
+    wanted: &Wanted,
+    out: &mpsc::Sender<Seen>,
+    failed: &mut usize,
+) -> Result<(), Broken> {
+    let mut reader = Reader::open(connection, wanted, true).await?;
+    let mut is_current = reader.pending() == 0;
+    let gone = |_| Broken::Gap;
+    out.send(Seen::Restart).await.map_err(gone)?;
+    if is_current {
+        out.send(Seen::Current).await.map_err(gone)?;
     }
     loop {
-        let (message, is_last) = match consumer.next().await {
-            Ok(Step::Message(stored, pending)) => (Some(stored), pending == 0),
-            Ok(Step::Idle) => (None, true),
-            Err(_) => return heard,
+        let (message, is_last) = match reader.next().await? {
+            Step::Message(stored, pending) => (Some(stored), pending == 0),
+            Step::Idle => (None, true),
         };
-        heard = true;
-        if let Some(stored) = message
-            && out.send(Seen::Message(stored)).await.is_err()
-        {
-            return heard;
+        *failed = 0;
+        if let Some(stored) = message {
+            out.send(Seen::Message(stored)).await.map_err(gone)?;
         }
         if is_last && !is_current {
             is_current = true;
-            if out.send(Seen::Current).await.is_err() {
-                return heard;
-            }
+            out.send(Seen::Current).await.map_err(gone)?;
         }
     }
 }
@@ -414,10 +164,4 @@ async fn relay(consumer: &mut Consumer, out: &mpsc::Sender<Seen>) -> bool {
 /// Whether nothing waits to be taken.
 pub(super) fn is_drained(messages: &mut Peekable<Subscriber>) -> bool {
     std::pin::Pin::new(messages).peek().now_or_never().is_none()
-}
-
-/// Returns the name of the bucket that a stream holds.
-fn bucket_of(stream: &str) -> &str {
-    let bucket = stream.strip_prefix("KV_").or(stream.strip_prefix("OBJ_"));
-    bucket.unwrap_or(stream)
 }

@@ -27,7 +27,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::subject::choria;
-use super::{Bytes, Connection, Headers, NatsError, Subject, backoff};
+use super::{Bytes, Cause, Connection, Headers, NatsError, Subject, backoff};
 use crate::model::governor::GovernorName;
 use crate::model::node::Token;
 use crate::system;
@@ -142,6 +142,7 @@ impl Governor {
             match self.book.find(&self.subject, mark).await {
                 Ok(Some(sequence)) => return Ok(Tried::In(sequence)),
                 Ok(None) => {}
+                Err(err) if err.is_denied() => return Err(err),
                 Err(err) => return Ok(Tried::Lost(err.to_string())),
             }
         }
@@ -168,13 +169,12 @@ impl Governor {
 
     /// Reads the stream's answer.
     fn read(&self, body: &[u8]) -> Result<Tried, NatsError> {
-        let failed = |reason: String| NatsError::Failed {
+        let failed = |source| NatsError::Failed {
             action: "enter governor",
             subject: self.subject.to_string(),
-            reason,
+            source,
         };
-        let ack: Response<Ack> =
-            serde_json::from_slice(body).map_err(|err| failed(err.to_string()))?;
+        let ack: Response<Ack> = serde_json::from_slice(body).map_err(|err| failed(err.into()))?;
         match ack {
             Response::Ok(Ack { stream, seq }) if stream == self.book.stream => Ok(Tried::In(seq)),
             // Somebody stores everything; that limits nobody.
@@ -189,7 +189,7 @@ impl Governor {
             {
                 Ok(Tried::Lost(error.to_string()))
             }
-            Response::Err { error } => Err(failed(error.to_string())),
+            Response::Err { error } => Err(failed(Cause::client(error))),
         }
     }
 
@@ -206,7 +206,7 @@ impl Governor {
                 Ok(Tried::Out("it has no leader".into()))
             }
             Ok(_) => Err(self.missing()),
-            Err(err @ NatsError::NoJetStream { .. }) => Err(err),
+            Err(err @ (NatsError::NoJetStream { .. } | NatsError::Denied(_))) => Err(err),
             Err(err) => Ok(Tried::Out(err.to_string())),
         }
     }
@@ -330,7 +330,7 @@ async fn free(book: Book, sequence: u64) -> Result<Left, NatsError> {
             // After a try whose answer was lost it may be that one that worked.
             Ok(false) if tries > 0 => return Ok(Left::Freed),
             Ok(false) => return Ok(Left::Evicted),
-            Err(err) if began.elapsed() >= LEAVE_LIMIT => return Err(err),
+            Err(err) if err.is_denied() || began.elapsed() >= LEAVE_LIMIT => return Err(err),
             Err(_) => sleep(wait_after(tries)).await,
         }
         tries += 1;
@@ -434,6 +434,7 @@ impl Book {
         ];
         let deleted: Option<Deleted> = match self.ask("MSG.DELETE", which, &missing).await {
             Ok(deleted) => deleted,
+            Err(err) if err.is_denied() => return Err(err),
             // Some servers say no more than that it failed.
             Err(err) => match self.message(json!({ "seq": sequence })).await {
                 Ok(None) => None,
@@ -451,25 +452,26 @@ impl Book {
         missing: &[ErrorCode],
     ) -> Result<Option<T>, NatsError> {
         let name = || self.stream.clone();
-        let failed = |reason: String| NatsError::Store {
+        let failed = |source| NatsError::Store {
             action: what,
             name: name(),
-            reason,
+            source,
         };
-        let subject = format!("STREAM.{what}.{}", self.stream);
-        let answer: Result<Response<T>, _> =
-            self.connection.jetstream().request(subject, &body).await;
+        let question = format!("STREAM.{what}.{}", self.stream);
+        let subject = self.connection.api(&question);
+        let asking = self.connection.jetstream().request(question, &body);
+        let answer: Result<Response<T>, _> = self.connection.permitted(&subject, asking).await?;
         match answer {
             Ok(Response::Ok(found)) => Ok(Some(found)),
             Ok(Response::Err { error }) if missing.contains(&error.error_code()) => Ok(None),
-            Ok(Response::Err { error }) => Err(failed(error.to_string())),
+            Ok(Response::Err { error }) => Err(failed(Cause::client(error))),
             Err(err) if err.kind() == RequestErrorKind::NoResponders => {
                 Err(NatsError::NoJetStream {
                     servers: self.connection.servers().into(),
-                    reason: CoreErrorKind::NoResponders.to_string(),
+                    source: Cause::Answer(CoreErrorKind::NoResponders.to_string()),
                 })
             }
-            Err(err) => Err(failed(err.to_string())),
+            Err(err) => Err(failed(Cause::client(err))),
         }
     }
 }

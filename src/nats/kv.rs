@@ -4,6 +4,9 @@
 //! [`Bucket::create`] or [`Bucket::update`], whose failure [`NatsError::Conflict`] says that
 //! somebody was quicker. A [`Watch`] outlives servers; see `follow`.
 
+use std::error::Error;
+use std::future::Future;
+
 use async_nats::jetstream::context::{GetStreamErrorKind, KeyValueErrorKind};
 use async_nats::jetstream::kv::{
     CreateErrorKind, EntryErrorKind, Operation, PutErrorKind, Store, UpdateErrorKind,
@@ -12,8 +15,9 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use tokio::sync::mpsc;
 
-use super::follow::{self, Seen, Stored, Wanted};
-use super::{Connection, NatsError, Subject};
+use super::direct::{Stored, Wanted};
+use super::follow::{self, Seen};
+use super::{Cause, Connection, Denial, NatsError, Subject};
 
 /// A value with its history's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub enum Change {
     },
     /// All present values are told; what follows is news.
     Current,
+    /// The server forbids to watch. It is tried again once in a while.
+    Denied(Denial),
 }
 
 /// A bucket of values.
@@ -52,10 +58,11 @@ impl Connection {
     /// Returns a bucket, which must exist.
     pub async fn bucket(&self, name: &str) -> Result<Bucket, NatsError> {
         check_name(name)?;
-        let store = self.jetstream().get_key_value(name).await;
-        let store = store.map_err(|err| match err.kind() {
+        let asks = self.api(&format!("STREAM.INFO.KV_{name}"));
+        let store = self.permitted(&asks, self.jetstream().get_key_value(name));
+        let store = store.await?.map_err(|err| match err.kind() {
             KeyValueErrorKind::GetBucket if is_missing(&err) => NatsError::NoBucket(name.into()),
-            _ => failed("open", name, &err),
+            _ => failed("open", name, err),
         })?;
         Ok(Bucket {
             store,
@@ -85,10 +92,10 @@ impl Bucket {
     /// Returns the present value of a key. Read from any replica: a write of the last
     /// milliseconds may not be there yet.
     pub async fn get(&self, key: &str) -> Result<Option<Entry>, NatsError> {
-        let found = self.store.entry(key).await;
+        let found = self.permitted(key, self.store.entry(key)).await?;
         let found = found.map_err(|err| match err.kind() {
             EntryErrorKind::InvalidKey => self.bad_key(key),
-            _ => self.failed("get", key, &err),
+            _ => self.failed("get", key, err),
         })?;
         Ok(found
             .filter(|entry| entry.operation == Operation::Put)
@@ -102,44 +109,45 @@ impl Bucket {
 
     /// Sets a key and returns its revision.
     pub async fn put(&self, key: &str, value: Bytes) -> Result<u64, NatsError> {
-        let put = self.store.put(key, value).await;
+        let put = self.permitted(key, self.store.put(key, value)).await?;
         put.map_err(|err| match err.kind() {
             PutErrorKind::InvalidKey => self.bad_key(key),
-            _ => self.failed("put", key, &err),
+            _ => self.failed("put", key, err),
         })
     }
 
     /// Sets a key that has no value and returns its revision; fails with a conflict if it has one.
     pub async fn create(&self, key: &str, value: Bytes) -> Result<u64, NatsError> {
-        let created = self.store.create(key, value).await;
+        let created = self.permitted(key, self.store.create(key, value)).await?;
         created.map_err(|err| match err.kind() {
             CreateErrorKind::AlreadyExists => self.conflict(key),
             CreateErrorKind::InvalidKey => self.bad_key(key),
-            _ => self.failed("create", key, &err),
+            _ => self.failed("create", key, err),
         })
     }
 
     /// Sets a key whose last revision is this, and returns the new one; fails with a conflict if
     /// it is another by now.
     pub async fn update(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, NatsError> {
-        let updated = self.store.update(key, value, revision).await;
+        let updating = self.store.update(key, value, revision);
+        let updated = self.permitted(key, updating).await?;
         updated.map_err(|err| match err.kind() {
             UpdateErrorKind::WrongLastRevision => self.conflict(key),
             UpdateErrorKind::InvalidKey => self.bad_key(key),
-            _ => self.failed("update", key, &err),
+            _ => self.failed("update", key, err),
         })
     }
 
     /// Removes a key; its history stays. Removing one that is not there is fine.
     pub async fn delete(&self, key: &str) -> Result<(), NatsError> {
-        let deleted = self.store.delete(key).await;
-        deleted.map_err(|err| self.failed("delete", key, &err))
+        let deleted = self.permitted(key, self.store.delete(key)).await?;
+        deleted.map_err(|err| self.failed("delete", key, err))
     }
 
     /// Removes a key and its history.
     pub async fn purge(&self, key: &str) -> Result<(), NatsError> {
-        let purged = self.store.purge(key).await;
-        purged.map_err(|err| self.failed("purge", key, &err))
+        let purged = self.permitted(key, self.store.purge(key)).await?;
+        purged.map_err(|err| self.failed("purge", key, err))
     }
 
     /// Returns all keys that match a pattern and have a value, in one pass, by order of writing.
@@ -180,7 +188,31 @@ impl Bucket {
         }
     }
 
-    fn failed(&self, action: &'static str, key: &str, err: &dyn ToString) -> NatsError {
+    /// Waits for an answer about a key, unless the server forbids to read or write it.
+    async fn permitted<T>(
+        &self,
+        key: &str,
+        doing: impl Future<Output = T>,
+    ) -> Result<T, NatsError> {
+        let (stream, subject) = (
+            &self.store.stream_name,
+            format!("{}{key}", self.store.prefix),
+        );
+        let subjects = [
+            self.connection
+                .api(&format!("DIRECT.GET.{stream}.{subject}")),
+            self.connection.api(&format!("STREAM.MSG.GET.{stream}")),
+            subject,
+        ];
+        self.connection.permitted_all(&subjects, doing).await
+    }
+
+    fn failed(
+        &self,
+        action: &'static str,
+        key: &str,
+        err: impl Error + Send + Sync + 'static,
+    ) -> NatsError {
         failed(action, &format!("{}#{key}", self.name()), err)
     }
 }
@@ -199,6 +231,7 @@ impl Watch {
             return Some(match self.seen.recv().await? {
                 Seen::Restart => Change::Restart,
                 Seen::Current => Change::Current,
+                Seen::Denied(denial) => Change::Denied(denial),
                 Seen::Message(stored) => match change(stored, &self.prefix) {
                     Some(change) => change,
                     None => continue,
@@ -245,7 +278,7 @@ pub(super) fn check_name(name: &str) -> Result<(), NatsError> {
 }
 
 /// Whether the servers were reached and know no such stream.
-pub(super) fn is_missing(err: &(dyn std::error::Error + 'static)) -> bool {
+pub(super) fn is_missing(err: &(dyn Error + 'static)) -> bool {
     use async_nats::jetstream::{ErrorCode, context::GetStreamError};
     let mut cause = Some(err);
     while let Some(err) = cause {
@@ -266,15 +299,25 @@ pub(super) fn time(nanos: i128) -> DateTime<Utc> {
 /// How the client says that nobody answers for JetStream.
 const UNANSWERED: &str = "requested JetStream resource does not exist";
 
-pub(super) fn failed(action: &'static str, name: &str, err: &dyn ToString) -> NatsError {
+pub(super) fn failed(
+    action: &'static str,
+    name: &str,
+    err: impl Error + Send + Sync + 'static,
+) -> NatsError {
     NatsError::Store {
         action,
         name: name.into(),
-        reason: match err.to_string() {
-            text if text.contains(UNANSWERED) => "JetStream is not available".into(),
-            text => text,
+        source: match err.to_string().contains(UNANSWERED) {
+            true => Cause::NoJetStream(Box::new(err)),
+            false => Cause::client(err),
         },
     }
+}
+
+/// Returns the name of the bucket that a stream holds.
+pub(super) fn bucket_of(stream: &str) -> &str {
+    let bucket = stream.strip_prefix("KV_").or(stream.strip_prefix("OBJ_"));
+    bucket.unwrap_or(stream)
 }
 
 #[cfg(test)]
@@ -284,9 +327,13 @@ mod tests {
     #[test]
     fn servers_without_jetstream_are_not_called_a_missing_resource() {
         let said = "request failed: requested JetStream resource does not exist";
-        let error = failed("read", "CCM_EVENTS", &said).to_string();
-        assert_eq!(error, "read of CCM_EVENTS: JetStream is not available");
-        let error = failed("read", "CCM_EVENTS", &"timed out").to_string();
-        assert_eq!(error, "read of CCM_EVENTS: timed out");
+        let error = failed("read", "CCM_EVENTS", std::io::Error::other(said));
+        let text = error.to_string();
+        assert_eq!(text, "read of CCM_EVENTS: JetStream is not available");
+        let error = failed("read", "CCM_EVENTS", std::io::Error::other("timed out"));
+        assert_eq!(error.to_string(), "read of CCM_EVENTS: timed out");
+        let source = error.source().and_then(Error::source);
+        assert!(source.is_none(), "the client's own error is the last cause");
+        assert_eq!(error.source().unwrap().to_string(), "timed out");
     }
 }

@@ -26,6 +26,7 @@ pub mod blocking;
 pub mod connection;
 pub mod context;
 pub mod decision;
+mod direct;
 pub mod feed;
 mod follow;
 pub mod governor;
@@ -39,9 +40,37 @@ pub mod trust;
 
 pub use blocking::Bus;
 pub use bytes::Bytes;
-pub use connection::{Connection, Headers, Link, Patience, Reply, Stop, connect};
+pub use connection::{Connection, Denial, Headers, Link, Patience, Reply, Stop, connect};
 pub use context::{ContextError, Given, Settings};
 pub use subject::{Subject, Subjects, Verb};
+
+/// Why a server, a store or a decoder did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// What the client library says.
+    #[error(transparent)]
+    Client(Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Key(#[from] trust::KeyError),
+    #[error("JetStream is not available")]
+    NoJetStream(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("timed out")]
+    TimedOut,
+    /// What a server answers, or what its answer lacks.
+    #[error("{0}")]
+    Answer(String),
+}
+
+impl Cause {
+    /// Returns what the client library says as a cause.
+    pub(in crate::nats) fn client(err: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Client(Box::new(err))
+    }
+}
 
 /// What went wrong on the bus. No text holds a password.
 #[derive(Debug, thiserror::Error)]
@@ -53,11 +82,20 @@ pub enum NatsError {
     #[error("invalid header {}", quote(.0))]
     Header(String),
     #[error("can't connect to NATS at {servers}: {reason}")]
-    Connect { servers: String, reason: String },
+    Connect {
+        servers: String,
+        /// The cause in a few words.
+        reason: String,
+        #[source]
+        source: Option<Cause>,
+    },
     #[error("not connected to NATS")]
     Closed,
     #[error(transparent)]
     Random(#[from] RandomError),
+    /// The server forbids it, and will until somebody changes the permissions of this user.
+    #[error(transparent)]
+    Denied(#[from] Denial),
     #[error("no answer on {subject} within {}", go_duration(*.limit))]
     NoAnswer { subject: String, limit: Duration },
     #[error("nobody listens on {0}")]
@@ -66,14 +104,14 @@ pub enum NatsError {
     NotStored(String),
     #[error("a message of {size} bytes on {subject} is larger than the server takes")]
     TooLarge { subject: String, size: usize },
-    #[error("{action} on {subject}: {reason}")]
+    #[error("{action} on {subject}: {source}")]
     Failed {
         action: &'static str,
         subject: String,
-        reason: String,
+        source: Cause,
     },
-    #[error("JetStream is not available at {servers}: {reason}")]
-    NoJetStream { servers: String, reason: String },
+    #[error("JetStream is not available at {servers}: {source}")]
+    NoJetStream { servers: String, source: Cause },
     #[error("stream {0} does not exist")]
     NoStream(String),
     #[error("bucket {0} does not exist")]
@@ -89,15 +127,15 @@ pub enum NatsError {
     Damaged {
         bucket: String,
         name: String,
-        reason: String,
+        reason: &'static str,
     },
     #[error("{what} is larger than {limit} bytes")]
     Limit { what: String, limit: u64 },
-    #[error("{action} of {name}: {reason}")]
+    #[error("{action} of {name}: {source}")]
     Store {
         action: &'static str,
         name: String,
-        reason: String,
+        source: Cause,
     },
     #[error(
         "governor {governor} does not exist, no stream of its own stores {subject}: make it with \
@@ -133,6 +171,11 @@ impl NatsError {
     /// Whether somebody else wrote first, so that reading again and retrying makes sense.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
+    }
+
+    /// Whether the server forbids it, so that trying again soon makes no sense.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Denied(_))
     }
 
     /// Whether what was asked for is not there, as opposed to out of reach.

@@ -3,9 +3,10 @@
 //! An object is believed only when its size and digest are right. Names may hold slashes. What an
 //! object holds is not known here.
 
+use std::error::Error;
+use std::future::Future;
 use std::io::Write;
 
-use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::object_store::{
     DeleteErrorKind, InfoErrorKind, ObjectInfo, ObjectMetadata, ObjectStore,
 };
@@ -14,9 +15,10 @@ use chrono::{DateTime, Utc};
 use data_encoding::{BASE64URL, BASE64URL_NOPAD, HEXLOWER};
 use tokio::sync::mpsc;
 
-use super::follow::{self, Seen, Wanted};
+use super::direct::{Start, Wanted};
+use super::follow::{self, Seen};
 use super::kv::{check_name, failed, is_missing, time};
-use super::{Connection, NatsError, Subject};
+use super::{Connection, Denial, NatsError, Subject};
 use crate::system::Digester;
 
 /// How many links lead to an object at most.
@@ -47,6 +49,8 @@ pub enum Change {
     },
     /// All present objects are told; what follows is news.
     Current,
+    /// The server forbids to watch. It is tried again once in a while.
+    Denied(Denial),
 }
 
 /// A bucket of objects.
@@ -61,10 +65,11 @@ impl Connection {
     /// Returns a bucket of objects, which must exist.
     pub async fn objects(&self, bucket: &str) -> Result<Store, NatsError> {
         check_name(bucket)?;
-        let store = self.jetstream().get_object_store(bucket).await;
-        let store = store.map_err(|err| match is_missing(&err) {
+        let asks = self.api(&format!("STREAM.INFO.OBJ_{bucket}"));
+        let store = self.permitted(&asks, self.jetstream().get_object_store(bucket));
+        let store = store.await?.map_err(|err| match is_missing(&err) {
             true => NatsError::NoBucket(bucket.into()),
-            false => failed("open", bucket, &err),
+            false => failed("open", bucket, err),
         })?;
         Ok(Store {
             store,
@@ -106,10 +111,10 @@ impl Store {
             what: format!("object {name} of bucket {}", self.bucket),
             limit,
         };
-        let damaged = |reason: &str| NatsError::Damaged {
+        let damaged = |reason| NatsError::Damaged {
             bucket: self.bucket.clone(),
             name: name.into(),
-            reason: reason.into(),
+            reason,
         };
         if info.size > limit {
             return Err(too_large());
@@ -119,7 +124,7 @@ impl Store {
             return Err(damaged("its id is not valid"));
         }
         let wanted = Wanted {
-            policy: DeliverPolicy::All,
+            start: Start::At(1),
             ..Wanted::last(format!("OBJ_{}", store.bucket), chunks.as_str())
         };
         let mut digest = Digester::default();
@@ -132,7 +137,7 @@ impl Store {
                 }
                 digest.update(&chunk.body);
                 let written = out.write_all(&chunk.body);
-                written.map_err(|err| failed("write", name, &err))?;
+                written.map_err(|err| failed("write", name, err))?;
                 Ok(size < info.size)
             })
             .await?;
@@ -153,8 +158,10 @@ impl Store {
             name: name.into(),
             ..ObjectMetadata::default()
         };
-        let stored = self.store.put(meta, &mut &*content).await;
-        let stored = stored.map_err(|err| self.failed("put", name, &err))?;
+        let mut content = content;
+        let stored = self.permitted(name, self.store.put(meta, &mut content));
+        let stored = stored.await?;
+        let stored = stored.map_err(|err| self.failed("put", name, err))?;
         Ok(describe(&stored))
     }
 
@@ -178,10 +185,10 @@ impl Store {
     /// Removes an object. Removing one that is not there is fine.
     pub async fn delete(&self, name: &str) -> Result<(), NatsError> {
         self.check_object(name)?;
-        match self.store.delete(name).await {
+        match self.permitted(name, self.store.delete(name)).await? {
             Ok(()) => Ok(()),
             Err(err) if err.kind() == DeleteErrorKind::NotFound => Ok(()),
-            Err(err) => Err(self.failed("delete", name, &err)),
+            Err(err) => Err(self.failed("delete", name, err)),
         }
     }
 
@@ -193,10 +200,10 @@ impl Store {
     /// Returns an object's own description.
     async fn look(&self, name: &str) -> Result<Option<ObjectInfo>, NatsError> {
         self.check_object(name)?;
-        match self.store.info(name).await {
+        match self.permitted(name, self.store.info(name)).await? {
             Ok(info) => Ok(Some(info).filter(|info| !info.deleted)),
             Err(err) if err.kind() == InfoErrorKind::NotFound => Ok(None),
-            Err(err) => Err(self.failed("get", name, &err)),
+            Err(err) => Err(self.failed("get", name, err)),
         }
     }
 
@@ -225,7 +232,7 @@ impl Store {
         Err(NatsError::Damaged {
             bucket: self.bucket.clone(),
             name: name.into(),
-            reason: "it is a link that leads too far".into(),
+            reason: "it is a link that leads too far",
         })
     }
 
@@ -239,7 +246,35 @@ impl Store {
         }
     }
 
-    fn failed(&self, action: &'static str, name: &str, err: &dyn ToString) -> NatsError {
+    /// Waits for an answer about an object, unless the server forbids to read or write it.
+    async fn permitted<T>(
+        &self,
+        name: &str,
+        doing: impl Future<Output = T>,
+    ) -> Result<T, NatsError> {
+        let bucket = &self.bucket;
+        let about = format!("$O.{bucket}.M.{}", BASE64URL.encode(name.as_bytes()));
+        let subjects = [
+            self.connection
+                .api(&format!("DIRECT.GET.OBJ_{bucket}.{about}")),
+            self.connection.api(&format!("STREAM.MSG.GET.OBJ_{bucket}")),
+            self.connection.api(&format!("STREAM.PURGE.OBJ_{bucket}")),
+            about,
+        ];
+        let chunks = format!("$O.{bucket}.C.");
+        let mut denied = self.connection.denials();
+        // The client library chooses the subject of the chunks.
+        let concerns =
+            |it: &str| it.starts_with(&chunks) || subjects.iter().any(|subject| subject == it);
+        denied.during(concerns, doing).await
+    }
+
+    fn failed(
+        &self,
+        action: &'static str,
+        name: &str,
+        err: impl Error + Send + Sync + 'static,
+    ) -> NatsError {
         failed(action, &format!("{}/{name}", self.bucket), err)
     }
 }
@@ -255,6 +290,7 @@ impl Watch {
             return Some(match self.0.recv().await? {
                 Seen::Restart => Change::Restart,
                 Seen::Current => Change::Current,
+                Seen::Denied(denial) => Change::Denied(denial),
                 Seen::Message(stored) => match change(&stored.body) {
                     Some(change) => change,
                     None => continue,

@@ -6,10 +6,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use async_nats::jetstream::stream::{Compression, Config, DiscardPolicy, StorageType};
+use async_nats::jetstream::stream::{Compression, Config, DiscardPolicy, Info, StorageType};
 
-use super::kv::is_missing;
-use super::{Connection, NatsError, Subjects};
+use super::kv::failed;
+use super::{Cause, Connection, NatsError, Subjects};
 
 /// The stream of transaction events and run summaries.
 pub const EVENTS: &str = "CCM_EVENTS";
@@ -101,10 +101,13 @@ impl fmt::Display for Outcome {
 
 /// Makes or updates everything a fleet needs, and returns what was done in order.
 pub async fn init(connection: &Connection, options: &InitOptions) -> Result<Vec<Done>, NatsError> {
-    let account = connection.jetstream().query_account().await;
+    let asking = connection.jetstream().query_account();
+    let account = connection
+        .permitted(&connection.api("INFO"), asking)
+        .await?;
     let account = account.map_err(|err| NatsError::NoJetStream {
         servers: connection.servers().into(),
-        reason: err.to_string(),
+        source: Cause::client(err),
     })?;
     // Markers tell watchers of expired keys; servers know them since 2.11.
     let has_markers = account.requests.level >= 1;
@@ -136,29 +139,45 @@ async fn settle(
     mut wish: Config,
     options: &InitOptions,
 ) -> Result<Outcome, NatsError> {
-    let jetstream = connection.jetstream();
-    let failed = |action, err: &dyn ToString| NatsError::Store {
-        action,
-        name: name.into(),
-        reason: err.to_string(),
-    };
-    let existing = match jetstream.get_stream(&wish.name).await {
-        Ok(stream) => stream.cached_info().config.clone(),
-        Err(err) if is_missing(&err) => {
+    let existing = match connection.stream_info(&wish.name).await? {
+        Some(info) => info.config,
+        None => {
             wish.num_replicas = options.replicas.unwrap_or(1);
-            let created = jetstream.create_stream(wish).await;
-            created.map_err(|err| failed("creation", &err))?;
+            connection.create_stream(name, wish).await?;
             return Ok(Outcome::Created);
         }
-        Err(err) => return Err(failed("lookup", &err)),
     };
     let merged = merge(&existing, wish, options);
     if merged == existing {
         return Ok(Outcome::Unchanged);
     }
-    let updated = jetstream.update_stream(merged).await;
-    updated.map_err(|err| failed("update", &err))?;
+    connection.update_stream(name, merged).await?;
     Ok(Outcome::Updated)
+}
+
+impl Connection {
+    /// Makes a stream; errors call it by `name`.
+    pub(super) async fn create_stream(
+        &self,
+        name: &str,
+        config: Config,
+    ) -> Result<Info, NatsError> {
+        let subject = self.api(&format!("STREAM.CREATE.{}", config.name));
+        let made = self.permitted(&subject, self.jetstream().create_stream(config));
+        let made = made.await?.map_err(|err| failed("creation", name, err))?;
+        Ok(made.cached_info().clone())
+    }
+
+    /// Changes a stream; errors call it by `name`.
+    pub(super) async fn update_stream(
+        &self,
+        name: &str,
+        config: Config,
+    ) -> Result<Info, NatsError> {
+        let subject = self.api(&format!("STREAM.UPDATE.{}", config.name));
+        let updated = self.permitted(&subject, self.jetstream().update_stream(config));
+        updated.await?.map_err(|err| failed("update", name, err))
+    }
 }
 
 /// Lays our wishes over what is there. Subjects are only added: another fleet may share the

@@ -36,6 +36,21 @@ impl Subject {
     pub fn is_wildcard(&self) -> bool {
         self.0.split('.').any(|word| word == "*" || word == ">")
     }
+
+    /// Whether a plain subject is this one, or one of those that its wildcards stand for.
+    pub fn matches(&self, subject: &str) -> bool {
+        let mut words = subject.split('.');
+        for wanted in self.0.split('.') {
+            match (wanted, words.next()) {
+                (">", Some(_)) => return true,
+                (_, None) => return false,
+                ("*", Some(_)) => {}
+                (wanted, Some(word)) if wanted == word => {}
+                _ => return false,
+            }
+        }
+        words.next().is_none()
+    }
 }
 
 impl FromStr for Subject {
@@ -346,6 +361,22 @@ mod tests {
     fn an_event_with_an_odd_type_still_has_a_subject() {
         let subject = subjects().event(&token("web1"), "a.b c", "stable");
         assert_eq!(subject.as_str(), "ccm.v1.lab.event.web1.unknown.stable");
+    }
+
+    #[test]
+    fn a_subject_matches_itself_and_what_its_wildcards_stand_for() {
+        let matches = |pattern: &str, subject: &str| {
+            let pattern: Subject = pattern.parse().unwrap();
+            pattern.matches(subject)
+        };
+        assert!(matches("a.b", "a.b"));
+        assert!(matches("a.*", "a.b"));
+        assert!(matches("a.>", "a.b.c"));
+        for other in ["a", "a.b.c", "a.c", ""] {
+            assert!(!matches("a.b", other), "{other}");
+        }
+        assert!(!matches("a.>", "a"));
+        assert!(!matches("a.*", "a.b.c"));
     }
 
     #[test]

@@ -355,7 +355,9 @@ async fn changed(link: &mut watch::Receiver<Link>, then: Link) {
 fn is_too_large(error: &NatsError) -> bool {
     match error {
         NatsError::TooLarge { .. } => true,
-        NatsError::Failed { reason, .. } => reason.contains("message size exceeds maximum"),
+        NatsError::Failed { source, .. } => {
+            source.to_string().contains("message size exceeds maximum")
+        }
         _ => false,
     }
 }

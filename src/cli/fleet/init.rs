@@ -6,7 +6,9 @@ use super::Place;
 use super::values::BadValue;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
+use crate::engine::{Level, Line};
 use crate::model::text::parse_wait;
+use crate::nats::connection::Exposure;
 use crate::nats::streams::{self, InitOptions};
 
 /// Creates or updates the streams and buckets of a fleet; changes nothing the second time
@@ -32,15 +34,38 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
         presence_ttl: args.presence_ttl,
         ..InitOptions::new(place.subjects()?)
     };
-    let done = runtime::block_on(async {
+    let (done, exposure) = runtime::block_on(async {
         let connection = place.connect().await?;
         let done = streams::init(&connection, &options).await;
-        done.map_err(CliError::failed)
+        Ok((done.map_err(CliError::failed)?, connection.exposure()))
     })?;
+    if let Some(text) = warning(exposure) {
+        console.log(&Line::new(Level::Warn, text));
+    }
     for one in done {
         console.print(&format!("{} {} {}\n", one.what, one.name, one.change));
     }
     Ok(Verdict::default())
+}
+
+/// Returns what is wrong with a server that others than the programs of its machine can reach.
+fn warning(exposure: Exposure) -> Option<&'static str> {
+    match exposure {
+        Exposure { is_local: true, .. } => None,
+        Exposure {
+            asks_who: false, ..
+        } => Some(
+            "This NATS server is not protected: whoever reaches it can change every node; set up \
+             users with `ccm fleet permissions`, or let it listen on 127.0.0.1",
+        ),
+        Exposure {
+            is_encrypted: false,
+            ..
+        } => Some(
+            "This NATS server does not use TLS: passwords and manifests can be read on the network",
+        ),
+        _ => None,
+    }
 }
 
 /// Reads a duration of a second or more.

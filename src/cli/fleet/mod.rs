@@ -15,6 +15,7 @@ mod init;
 mod label;
 mod nodes;
 mod pause;
+mod permissions;
 mod ping;
 mod report;
 mod resume;
@@ -112,6 +113,7 @@ enum Command {
     Drift(drift::Args),
     Serve(serve::Args),
     Sign(sign::Args),
+    Permissions(permissions::Args),
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {
@@ -135,5 +137,6 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
         Command::Drift(command) => drift::run(&command, place, console),
         Command::Serve(command) => serve::run(&command, place, console),
         Command::Sign(command) => sign::run(&command, place, console),
+        Command::Permissions(command) => permissions::run(&command, place, console),
     }
 }

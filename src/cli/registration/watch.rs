@@ -37,16 +37,17 @@ pub(super) fn run(
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            () = show(watch, args.json, console) => {}
+            shown = show(watch, args.json, console) => shown?,
         }
         Ok(Verdict::default())
     })
 }
 
 /// Shows changes for as long as there is a connection.
-async fn show(mut watch: Watch, is_json: bool, console: &mut Console) {
+async fn show(mut watch: Watch, is_json: bool, console: &mut Console) -> Result<(), CliError> {
     while let Some(change) = watch.next().await {
         match (change, is_json) {
+            (Change::Denied(denial), _) => return Err(CliError::failed(denial)),
             (Change::Unreadable(what), _) => {
                 console.log(&Line::new(Level::Warn, what.to_string()));
             }
@@ -65,6 +66,7 @@ async fn show(mut watch: Watch, is_json: bool, console: &mut Console) {
             }
         }
     }
+    Ok(())
 }
 
 fn updated(entry: &Entry) -> Line {

@@ -248,6 +248,11 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
             match self.turn().await {
                 Ok(true) => return Ok(()),
                 Ok(false) => trouble = 0,
+                Err(RolloutError::Nats(err)) if err.is_denied() => {
+                    // Whoever may write assignments can go on at once.
+                    let _ = self.leave().await;
+                    return Err(err.into());
+                }
                 Err(err @ RolloutError::Nats(_)) => {
                     trouble += 1;
                     if trouble > MOST_TROUBLE {
@@ -450,6 +455,7 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
                 }
                 Ok(())
             }
+            Some(Change::Denied(denial)) => Err(NatsError::from(denial).into()),
             Some(Change::Restart | Change::Current | Change::Removed { .. }) => Ok(()),
         }
     }

@@ -21,7 +21,7 @@ use crate::model::node::{Assignment, NodeName, NodeStatus, Report};
 use crate::nats::feed::{Reading, Stored};
 use crate::nats::kv::{Change, Entry, Watch};
 use crate::nats::streams::{DESIRED, LABELS, NODES, REPORTED, ROLLOUTS};
-use crate::nats::{Connection, NatsError, Subjects};
+use crate::nats::{Connection, Denial, NatsError, Subjects};
 use crate::system::{Clock as _, SystemClock};
 
 /// How far back events are read at the start.
@@ -44,6 +44,8 @@ const BUCKETS_FIRST: Duration = Duration::from_secs(15);
 pub(super) struct Shared {
     live: Arc<Mutex<Live>>,
     revision: watch::Sender<u64>,
+    /// What the server forbids us to read.
+    denied: watch::Sender<Option<Denial>>,
 }
 
 impl Shared {
@@ -51,6 +53,7 @@ impl Shared {
         Self {
             live: Arc::new(Mutex::new(live)),
             revision: watch::Sender::new(0),
+            denied: watch::Sender::new(None),
         }
     }
 
@@ -72,6 +75,22 @@ impl Shared {
             *known = revision;
             is_news
         });
+    }
+
+    /// Waits until the server forbids us to read something.
+    pub(super) async fn denied(&self) -> Denial {
+        let mut denied = self.denied.subscribe();
+        loop {
+            if let Some(denial) = denied.borrow_and_update().clone() {
+                return denial;
+            }
+            // The sender is ours, so it is still there.
+            let _ = denied.changed().await;
+        }
+    }
+
+    fn deny(&self, denial: Denial) {
+        self.denied.send_replace(Some(denial));
     }
 
     /// Returns what tells when there is news.
@@ -122,6 +141,7 @@ async fn follow(mut watch: Watch, source: Source, subjects: Subjects, shared: Sh
         match change {
             Change::Restart => shared.write(|live| live.restart(source)),
             Change::Current => shared.write(|live| live.finish(source, now)),
+            Change::Denied(denial) => shared.deny(denial),
             Change::Removed { key, .. } => {
                 if let Some(name) = node(&key) {
                     shared.write(|live| live.remove(&name, source, now));
@@ -164,6 +184,7 @@ async fn follow_rollouts(mut watch: Watch, subjects: Subjects, shared: Shared) {
         match change {
             Change::Restart => shared.write(Live::restart_rollouts),
             Change::Current => shared.write(Live::finish_rollouts),
+            Change::Denied(denial) => shared.deny(denial),
             Change::Removed { key, .. } => {
                 if let Some(id) = subjects.read_key(&key) {
                     shared.write(|live| live.remove_rollout(&id));
@@ -209,7 +230,10 @@ async fn follow_events(connection: Connection, subjects: Subjects, shared: Share
             true
         };
         // It only ends where there is no stream, or the connection is gone for good.
-        let _ended = connection.read_opened_events(&reading, opened, each).await;
+        let ended = connection.read_opened_events(&reading, opened, each).await;
+        if let Err(NatsError::Denied(denial)) = ended {
+            shared.deny(denial);
+        }
         shared.write(|live| live.hear_events(false));
         // An event that was the last must not be told twice.
         last += TimeDelta::nanoseconds(1);

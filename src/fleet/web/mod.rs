@@ -147,6 +147,7 @@ impl Server {
         let epoch = (random()? >> 64) as u64;
         let shared = Shared::new(Live::new(epoch));
         let _hearing = hear::start(&connection, &subjects, &shared)?;
+        let denied = shared.clone();
         let web = Arc::new(Web {
             shared,
             guard: Guard {
@@ -171,6 +172,7 @@ impl Server {
                 cause: err.into(),
             }),
             () = too_late => Ok(()),
+            denial = denied.denied() => Err(NatsError::from(denial).into()),
         };
         web.hands.end().await;
         served

@@ -7,7 +7,22 @@ use async_nats::{Auth, AuthError, ConnectOptions};
 use nkeys::KeyPair;
 
 use crate::model::secret::Secret;
-use crate::nats::context::{Login, Settings};
+use crate::nats::context::{Login, SecretError, Settings};
+
+/// Why we can't say who we are. No text holds a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("the credentials hold no JWT and seed")]
+    Credentials,
+    #[error("the nkey file holds no seed")]
+    NoSeed,
+    #[error("the seed is not valid")]
+    Seed,
+    #[error("the seed can't sign")]
+    Sign,
+}
 
 /// Returns options that log in as the settings say.
 pub(super) fn options(settings: &Settings) -> ConnectOptions {
@@ -26,7 +41,7 @@ pub(super) fn options(settings: &Settings) -> ConnectOptions {
 }
 
 /// Answers the server's question, which is to sign `nonce`.
-fn answer(login: &Login, nonce: &[u8]) -> Result<Auth, String> {
+fn answer(login: &Login, nonce: &[u8]) -> Result<Auth, LoginError> {
     let mut auth = Auth::new();
     match login {
         Login::Anonymous => {}
@@ -38,14 +53,14 @@ fn answer(login: &Login, nonce: &[u8]) -> Result<Auth, String> {
             let text = material.read()?;
             let mut parts = decorated(text.reveal());
             let (Some(jwt), Some(seed)) = (parts.next(), parts.next()) else {
-                return Err("the credentials hold no JWT and seed".into());
+                return Err(LoginError::Credentials);
             };
             auth.jwt = Some(jwt.to_owned());
             auth.signature = Some(sign(seed, nonce)?.1);
         }
         Login::Nkey(material) => {
             let text = material.read()?;
-            let seed = seed(text.reveal()).ok_or("the nkey file holds no seed")?;
+            let seed = seed(text.reveal()).ok_or(LoginError::NoSeed)?;
             let (public, signature) = sign(seed, nonce)?;
             auth.nkey = Some(public);
             auth.signature = Some(signature);
@@ -62,7 +77,7 @@ fn answer(login: &Login, nonce: &[u8]) -> Result<Auth, String> {
 
 impl Login {
     /// Returns the seed that proves who logs in; nothing where a password or a token does.
-    pub fn seed(&self) -> Result<Option<Secret>, String> {
+    pub fn seed(&self) -> Result<Option<Secret>, SecretError> {
         let text = match self {
             Self::Creds(material) | Self::Nkey(material) => material.read()?,
             Self::Jwt { seed, .. } => return Ok(seed.clone()),
@@ -73,9 +88,9 @@ impl Login {
 }
 
 /// Returns the public key of a seed, and the nonce signed with it.
-fn sign(seed: &str, nonce: &[u8]) -> Result<(String, Vec<u8>), String> {
-    let pair = KeyPair::from_seed(seed.trim()).map_err(|_| "the seed is not valid")?;
-    let signature = pair.sign(nonce).map_err(|_| "the seed can't sign")?;
+fn sign(seed: &str, nonce: &[u8]) -> Result<(String, Vec<u8>), LoginError> {
+    let pair = KeyPair::from_seed(seed.trim()).map_err(|_| LoginError::Seed)?;
+    let signature = pair.sign(nonce).map_err(|_| LoginError::Sign)?;
     Ok((pair.public_key(), signature))
 }
 
@@ -175,7 +190,8 @@ mod tests {
                 "open /nonexistent/x.nk: no such file or directory",
             ),
         ] {
-            assert_eq!(answer(&login, b"nonce").err().unwrap(), reason);
+            let error = answer(&login, b"nonce").err().unwrap();
+            assert_eq!(error.to_string(), reason);
         }
     }
 }

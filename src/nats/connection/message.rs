@@ -41,6 +41,12 @@ impl Headers {
         self.0.get(name).map(HeaderValue::as_str)
     }
 
+    /// Returns the last value of a name: the one that a server added after all others.
+    pub(in crate::nats) fn last(&self, name: &str) -> Option<&str> {
+        let name = HeaderName::from_str(name).ok()?;
+        self.0.get_all(name).last().map(HeaderValue::as_str)
+    }
+
     /// Returns how many values a name has.
     pub fn count(&self, name: &str) -> usize {
         match HeaderName::from_str(name) {

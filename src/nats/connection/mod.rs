@@ -3,9 +3,10 @@
 //! Whoever holds a [`Connection`] may clone it and forget about servers: the client reconnects
 //! for ever, subscribes again, and reads its credentials afresh each time. What can't be said in
 //! time is an error, never a wait without end. [`Link`] tells those who must know when the
-//! connection went and came. Who may log in how is `login`; headers and messages are `message`.
+//! connection went and came. What the server forbids is an error at once: `denied`. Who may log in
+//! how is `login`; headers and messages are `message`.
 
-use std::future::Future;
+use std::future::{Future, IntoFuture as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,20 +22,27 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::context::{Api, Settings};
 use super::trust::Signer;
-use super::{NatsError, Subject, backoff};
+use super::{Cause, NatsError, Subject, backoff};
 
+mod denied;
 mod failure;
 mod login;
 mod message;
 mod remote;
 
+pub use denied::{Denial, Listening, Operation};
 pub use message::{Headers, Message, Reply};
+
+use self::denied::Denials;
 
 /// How long JetStream may take to answer one question.
 pub(super) const API_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a message may wait to be handed to the client; it waits when very many did already.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long the client may take to hand over what the server refused.
+const DENIAL_LIMIT: Duration = Duration::from_millis(100);
 
 /// How long one attempt to connect may take, handshakes included.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
@@ -70,6 +78,16 @@ impl Link {
     }
 }
 
+/// Who can connect to a server, as far as it tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exposure {
+    /// It listens for programs of its own machine only.
+    pub is_local: bool,
+    /// It wants to know who connects.
+    pub asks_who: bool,
+    pub is_encrypted: bool,
+}
+
 /// When to stop waiting for more answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Stop {
@@ -88,6 +106,7 @@ pub struct Connection {
     jetstream: jetstream::Context,
     link: watch::Receiver<Link>,
     trouble: watch::Receiver<String>,
+    denials: Denials,
     shown: Arc<str>,
     /// What every subject of JetStream's API begins with.
     api: Arc<str>,
@@ -105,22 +124,25 @@ pub async fn connect(
     name: &str,
 ) -> Result<Connection, NatsError> {
     let shown = settings.shown();
-    let failed = |reason: String| NatsError::Connect {
+    let failed = |reason: String, source| NatsError::Connect {
         servers: shown.clone(),
         reason,
+        source: Some(source),
     };
+    let denials = Denials::new(settings.inbox_prefix.as_deref().unwrap_or("_INBOX"));
     let (sender, link) = watch::channel(Link::Down);
     let (complain, trouble) = watch::channel(String::new());
     let servers: Vec<&str> = settings.servers.iter().map(|s| s.as_str()).collect();
     let configured_remote = remote::first_remote(servers.iter().copied()).map(Arc::from);
-    let connecting = options(settings, patience, name, sender, complain).connect(servers);
+    let connecting =
+        options(settings, patience, name, sender, complain, denials.clone()).connect(servers);
     let client = match patience {
         Patience::ForEver => connecting.await,
         Patience::Once(limit) => timeout(limit, connecting)
             .await
-            .map_err(|_| failed("timed out".into()))?,
+            .map_err(|_| failed("timed out".into(), Cause::TimedOut))?,
     }
-    .map_err(|err| failed(failure::reason(&err)))?;
+    .map_err(|err| failed(failure::reason(&err), Cause::client(err)))?;
     if patience != Patience::ForEver {
         // The client is connected; that its event has arrived here is a matter of scheduling.
         let mut link = link.clone();
@@ -139,6 +161,7 @@ pub async fn connect(
         jetstream,
         link,
         trouble,
+        denials,
         shown: shown.into(),
         api: match &settings.api {
             Api::Local => "$JS.API".into(),
@@ -156,6 +179,7 @@ fn options(
     name: &str,
     link: watch::Sender<Link>,
     trouble: watch::Sender<String>,
+    denials: Denials,
 ) -> ConnectOptions {
     let connects = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&connects);
@@ -174,10 +198,16 @@ fn options(
         })
         .event_callback(move |event| {
             if let Some(text) = failure::complaint(&event) {
-                trouble.send_replace(text);
+                match Denial::parse(&text) {
+                    Some(denial) => denials.tell(denial),
+                    None => {
+                        trouble.send_replace(text);
+                    }
+                }
             }
             match event {
                 Event::Connected => {
+                    denials.forget();
                     let connects = counter.fetch_add(1, Ordering::Relaxed) + 1;
                     link.send_replace(Link::Up { connects });
                 }
@@ -251,6 +281,44 @@ impl Connection {
         format!("{}.{question}", self.api)
     }
 
+    /// Returns what the server says about who may connect, and from where.
+    pub fn exposure(&self) -> Exposure {
+        let info = self.client.server_info();
+        let host = info.host.trim_matches(['[', ']']);
+        let address = host.parse::<std::net::IpAddr>();
+        Exposure {
+            is_local: host == "localhost" || address.is_ok_and(|address| address.is_loopback()),
+            asks_who: info.auth_required,
+            is_encrypted: info.tls_required,
+        }
+    }
+
+    /// Returns a view of what the server forbids from now on.
+    pub fn denials(&self) -> Listening {
+        self.denials.listen()
+    }
+
+    /// Waits for an answer, unless the server forbids the subject that it takes.
+    pub(super) async fn permitted<T>(
+        &self,
+        subject: &str,
+        doing: impl Future<Output = T>,
+    ) -> Result<T, NatsError> {
+        let mut denied = self.denials.listen();
+        denied.during(|it| it == subject, doing).await
+    }
+
+    /// Waits for an answer, unless the server forbids one of several subjects.
+    pub(super) async fn permitted_all<T>(
+        &self,
+        subjects: &[String],
+        doing: impl Future<Output = T>,
+    ) -> Result<T, NatsError> {
+        let mut denied = self.denials.listen();
+        let concerns = |it: &str| subjects.iter().any(|subject| subject == it);
+        denied.during(concerns, doing).await
+    }
+
     /// Hands over what is still to be sent and received, and ends the connection.
     pub async fn drain(&self) {
         let mut link = self.link.clone();
@@ -265,10 +333,14 @@ impl Connection {
         let inbox = self.client.new_inbox();
         let there_and_back = async {
             let mut back = self.client.subscribe(inbox.clone()).await.ok()?;
-            self.client.publish(inbox, Bytes::new()).await.ok()?;
+            self.client
+                .publish(inbox.clone(), Bytes::new())
+                .await
+                .ok()?;
             back.next().await
         };
-        match timeout(SEND_LIMIT, there_and_back).await {
+        let there_and_back = timeout(SEND_LIMIT, there_and_back);
+        match self.permitted(&inbox, there_and_back).await? {
             Ok(Some(_)) => Ok(()),
             _ => Err(NatsError::Closed),
         }
@@ -360,17 +432,19 @@ impl Connection {
         body: Bytes,
     ) -> Result<Pending, NatsError> {
         let size = body.len();
+        let denied = self.denials.listen();
         let message = PublishMessage::build().payload(body).message_id(id);
         let sending = self
             .jetstream
             .send_publish(subject.as_str().to_owned(), message);
         let ack = sending
             .await
-            .map_err(|err| stored_error(subject, size, &err))?;
+            .map_err(|err| stored_error(subject, size, err))?;
         Ok(Pending {
             subject: subject.clone(),
             size,
             ack,
+            denied,
         })
     }
 
@@ -382,15 +456,22 @@ impl Connection {
         body: Bytes,
     ) -> Result<(), NatsError> {
         let size = body.len();
+        let denied = self.denials.listen();
         let to = subject.as_str().to_owned();
         let sending = self
             .jetstream
             .publish_with_headers(to, headers.into_map(), body);
         let ack = within(SEND_LIMIT, sending)
             .await?
-            .map_err(|err| stored_error(subject, size, &err))?;
+            .map_err(|err| stored_error(subject, size, err))?;
         let subject = subject.clone();
-        Pending { subject, size, ack }.wait().await
+        let pending = Pending {
+            subject,
+            size,
+            ack,
+            denied,
+        };
+        pending.wait().await
     }
 
     /// Asks and returns the first answer.
@@ -424,7 +505,8 @@ impl Connection {
             },
             RequestErrorKind::Other => NatsError::Closed,
         };
-        match timeout(limit + SEND_LIMIT, asked).await {
+        let asked = timeout(limit + SEND_LIMIT, asked);
+        match self.permitted(subject.as_str(), asked).await? {
             Ok(Ok(message)) => Ok(message.into()),
             Ok(Err(err)) => Err(failed(err.kind())),
             Err(_) => Err(failed(RequestErrorKind::TimedOut)),
@@ -441,6 +523,7 @@ impl Connection {
     ) -> Result<Replies, NatsError> {
         let headers = self.signed(subject, headers, &body)?;
         let deadline = Instant::now() + stop.deadline;
+        let denied = self.denials.listen();
         let inbox = self.client.new_inbox();
         let listening = self.client.subscribe(inbox.clone());
         let answers = within(SEND_LIMIT, listening)
@@ -468,16 +551,28 @@ impl Connection {
             deadline,
             count: 0,
             is_deserted: false,
+            subject: subject.clone(),
+            denied,
+            denial: None,
         })
     }
 
-    /// Listens on a subject, which may hold wildcards.
+    /// Listens on a subject, which may hold wildcards. Returns once the server knows, if it can be
+    /// reached.
     pub async fn subscribe(&self, subject: &Subject) -> Result<Subscription, NatsError> {
+        let mut denied = self.denials.listen();
         let listening = self.client.subscribe(subject.as_str().to_owned());
         let listening = within(SEND_LIMIT, listening).await?;
-        listening
-            .map(Subscription)
-            .map_err(|_| NatsError::Subject(subject.to_string()))
+        let listening = listening.map_err(|_| NatsError::Subject(subject.to_string()))?;
+        if self.is_up() {
+            let concerns = |it: &str| it == subject.as_str();
+            denied.during(concerns, self.flush()).await??;
+            // The server refused before it answered; the client may tell the one after the other.
+            if let Ok(denial) = timeout(DENIAL_LIMIT, denied.denial(concerns)).await {
+                return Err(denial.into());
+            }
+        }
+        Ok(Subscription(listening))
     }
 }
 
@@ -489,7 +584,7 @@ async fn within<T>(limit: Duration, doing: impl Future<Output = T>) -> Result<T,
 fn stored_error(
     subject: &Subject,
     size: usize,
-    err: &jetstream::context::PublishError,
+    err: jetstream::context::PublishError,
 ) -> NatsError {
     match err.kind() {
         PublishErrorKind::StreamNotFound => NatsError::NotStored(subject.to_string()),
@@ -505,7 +600,7 @@ fn stored_error(
         _ => NatsError::Failed {
             action: "publish",
             subject: subject.to_string(),
-            reason: err.to_string(),
+            source: Cause::client(err),
         },
     }
 }
@@ -517,14 +612,19 @@ pub struct Pending {
     subject: Subject,
     size: usize,
     ack: PublishAckFuture,
+    denied: Listening,
 }
 
 impl Pending {
     /// Waits until the stream has it.
-    pub async fn wait(self) -> Result<(), NatsError> {
-        match self.ack.await {
+    pub async fn wait(mut self) -> Result<(), NatsError> {
+        let subject = self.subject.as_str();
+        let acknowledged = self
+            .denied
+            .during(|it| it == subject, self.ack.into_future());
+        match acknowledged.await? {
             Ok(_) => Ok(()),
-            Err(err) => Err(stored_error(&self.subject, self.size, &err)),
+            Err(err) => Err(stored_error(&self.subject, self.size, err)),
         }
     }
 }
@@ -548,26 +648,46 @@ pub struct Replies {
     deadline: Instant,
     count: usize,
     is_deserted: bool,
+    subject: Subject,
+    denied: Listening,
+    denial: Option<Denial>,
 }
 
 impl Replies {
     /// Returns the next answer, or nothing when it is time to stop. The silence that stops is the
     /// one after an answer; the first may take until the deadline.
     pub async fn next(&mut self) -> Option<Reply> {
-        if self.stop.expected.is_some_and(|most| self.count >= most) || self.is_deserted {
+        if self.stop.expected.is_some_and(|most| self.count >= most)
+            || self.is_deserted
+            || self.denial.is_some()
+        {
             return None;
         }
         let until = match self.count {
             0 => self.deadline,
             _ => self.deadline.min(Instant::now() + self.stop.silence),
         };
-        let message = timeout_at(until, self.answers.next()).await.ok()??;
+        let subject = self.subject.as_str();
+        let answer = timeout_at(until, self.answers.next());
+        let message = tokio::select! {
+            biased;
+            message = answer => message.ok()??,
+            denial = self.denied.denial(|it| it == subject) => {
+                self.denial = Some(denial);
+                return None;
+            }
+        };
         if message.status == Some(async_nats::StatusCode::NO_RESPONDERS) {
             self.is_deserted = true;
             return None;
         }
         self.count += 1;
         Some(message.into())
+    }
+
+    /// Returns why nobody was asked, if the server forbade it.
+    pub fn denial(&self) -> Option<&Denial> {
+        self.denial.as_ref()
     }
 
     /// Whether the server said that nobody listens at all.

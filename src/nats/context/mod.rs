@@ -17,7 +17,7 @@ use crate::system::{FileError, files, users};
 mod secrets;
 mod server;
 
-pub use secrets::Material;
+pub use secrets::{Material, SecretError};
 pub use server::Server;
 
 /// The server when nobody names one.
@@ -34,17 +34,21 @@ pub enum ContextError {
     #[error("unknown context {}: {} does not exist", quote(.name), path.display())]
     Unknown { name: String, path: PathBuf },
     #[error("context {context}: {cause}")]
-    File { context: String, cause: FileError },
+    File {
+        context: String,
+        #[source]
+        cause: FileError,
+    },
     /// The parser's own text would show what stands in the file.
     #[error("context {context} is not valid JSON, at line {line}")]
     Json { context: String, line: usize },
     #[error("{origin}: {field} is not supported")]
     Unsupported { origin: String, field: &'static str },
-    #[error("{origin}: {field} {reason}")]
+    #[error("{origin}: {field} {source}")]
     Field {
         origin: String,
         field: &'static str,
-        reason: String,
+        source: SecretError,
     },
     #[error("invalid server {}: {reason}", quote(.server))]
     Server { server: String, reason: String },
@@ -392,26 +396,26 @@ impl ContextFile {
                 return Err(ContextError::Unsupported { origin, field });
             }
         }
-        let bad = |field, reason: String| ContextError::Field {
+        let bad = |field, source| ContextError::Field {
             origin: origin.into(),
             field,
-            reason,
+            source,
         };
         let path = |field, value: &Option<String>| {
             filled(value.as_ref())
-                .map(|text| expand.path(text).map_err(|reason| bad(field, reason)))
+                .map(|text| expand.path(text).map_err(|err| bad(field, err)))
                 .transpose()
         };
         let secret = |field, value: &Option<Secret>| {
             value
                 .as_ref()
                 .filter(|secret| !secret.is_empty())
-                .map(|text| expand.secret(text).map_err(|reason| bad(field, reason)))
+                .map(|text| expand.secret(text).map_err(|err| bad(field, err)))
                 .transpose()
         };
         let material = |field, value: &Option<String>| {
             filled(value.as_ref())
-                .map(|text| expand.material(text).map_err(|reason| bad(field, reason)))
+                .map(|text| expand.material(text).map_err(|err| bad(field, err)))
                 .transpose()
         };
         let login = if let Some(user) = filled(self.user.as_ref()) {
@@ -432,8 +436,8 @@ impl ContextFile {
         let identity = match (path("cert", &self.cert)?, path("key", &self.key)?) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
-            (Some(_), None) => return Err(bad("cert", "needs a key".into())),
-            (None, Some(_)) => return Err(bad("key", "needs a cert".into())),
+            (Some(_), None) => return Err(bad("cert", SecretError::Alone("key"))),
+            (None, Some(_)) => return Err(bad("key", SecretError::Alone("cert"))),
         };
         let api = match (
             filled(self.jetstream_domain.as_ref()),

@@ -8,10 +8,31 @@ use std::path::{Path, PathBuf};
 use data_encoding::{BASE64, BASE64URL};
 
 use crate::model::secret::Secret;
-use crate::system::files;
+use crate::system::files::{self, FileError};
 
 /// The largest file of credentials that is read.
 const MAX_BYTES: u64 = 64 * 1024;
+
+/// Why a value that stands elsewhere can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{path} may be written by others: run chmod go-w {path}")]
+    Writable { path: String },
+    #[error("names a home directory that is not known")]
+    NoHome,
+    #[error("names the home directory of another user")]
+    OtherHome,
+    #[error("names the variable {0}, which is not set")]
+    Unset(String),
+    #[error("is not a valid data: URI")]
+    Data,
+    #[error("uses {0}, which is not supported")]
+    Scheme(&'static str),
+    #[error("needs a {0}")]
+    Alone(&'static str),
+}
 
 /// Credentials that are in a file, which is read at every connect, or already here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +43,7 @@ pub enum Material {
 
 impl Material {
     /// Returns the text as it is now.
-    pub fn read(&self) -> Result<Secret, String> {
+    pub fn read(&self) -> Result<Secret, SecretError> {
         match self {
             Self::Text(text) => Ok(text.clone()),
             Self::File(path) => read(path),
@@ -32,17 +53,13 @@ impl Material {
 
 /// Returns the text of a file, unless others could have written it: whoever does decides who we
 /// are to the servers.
-fn read(path: &Path) -> Result<Secret, String> {
-    let found = files::inspect(path, true).map_err(|err| err.to_string())?;
+fn read(path: &Path) -> Result<Secret, SecretError> {
+    let found = files::inspect(path, true)?;
     if found.is_some_and(|found| found.mode & 0o022 != 0) {
-        let path = path.display();
-        return Err(format!(
-            "{path} may be written by others: run chmod go-w {path}"
-        ));
+        let path = path.display().to_string();
+        return Err(SecretError::Writable { path });
     }
-    files::read_to_string(path, MAX_BYTES)
-        .map(Secret::new)
-        .map_err(|err| err.to_string())
+    Ok(Secret::new(files::read_to_string(path, MAX_BYTES)?))
 }
 
 /// What `$NAME` and `~` stand for.
@@ -53,23 +70,21 @@ pub(super) struct Expansion<'a> {
 
 impl Expansion<'_> {
     /// Returns a path with its variables and home directory put in.
-    pub(super) fn path(&self, text: &str) -> Result<PathBuf, String> {
+    pub(super) fn path(&self, text: &str) -> Result<PathBuf, SecretError> {
         let text = self.variables(text);
         let Some(rest) = text.strip_prefix('~') else {
             return Ok(text.into());
         };
-        let home = self
-            .home
-            .ok_or("names a home directory that is not known")?;
+        let home = self.home.ok_or(SecretError::NoHome)?;
         match rest.strip_prefix('/') {
             Some(rest) => Ok(home.join(rest)),
             None if rest.is_empty() => Ok(home.to_owned()),
-            None => Err("names the home directory of another user".into()),
+            None => Err(SecretError::OtherHome),
         }
     }
 
     /// Returns credentials given by path or URI.
-    pub(super) fn material(&self, text: &str) -> Result<Material, String> {
+    pub(super) fn material(&self, text: &str) -> Result<Material, SecretError> {
         match self.by_uri(text)? {
             Some(material) => Ok(material),
             None => self.path(text).map(Material::File),
@@ -77,7 +92,7 @@ impl Expansion<'_> {
     }
 
     /// Returns a secret that stands here or is named by URI.
-    pub(super) fn secret(&self, text: &Secret) -> Result<Secret, String> {
+    pub(super) fn secret(&self, text: &Secret) -> Result<Secret, SecretError> {
         match self.by_uri(text.reveal())? {
             Some(material) => {
                 let found = material.read()?;
@@ -87,24 +102,24 @@ impl Expansion<'_> {
         }
     }
 
-    fn by_uri(&self, text: &str) -> Result<Option<Material>, String> {
+    fn by_uri(&self, text: &str) -> Result<Option<Material>, SecretError> {
         if let Some(path) = text.strip_prefix("file://") {
             return self.path(path).map(|path| Some(Material::File(path)));
         }
         if let Some(name) = text.strip_prefix("env://") {
             return match self.env.get(name) {
                 Some(value) => Ok(Some(Material::Text(Secret::new(value)))),
-                None => Err(format!("names the variable {name}, which is not set")),
+                None => Err(SecretError::Unset(name.into())),
             };
         }
         if let Some(data) = text.strip_prefix("data:") {
             return decode(data)
                 .map(|text| Some(Material::Text(Secret::new(text))))
-                .ok_or_else(|| "is not a valid data: URI".into());
+                .ok_or(SecretError::Data);
         }
         for scheme in ["op://", "nsc://"] {
             if text.starts_with(scheme) {
-                return Err(format!("uses {scheme}, which is not supported"));
+                return Err(SecretError::Scheme(scheme));
             }
         }
         Ok(None)
@@ -172,7 +187,7 @@ mod tests {
             ("$NONE/a", "/a"),
             ("a$", "a$"),
         ] {
-            assert_eq!(with(|e| e.path(text)), Ok(PathBuf::from(path)), "{text}");
+            assert_eq!(with(|e| e.path(text)).unwrap(), Path::new(path), "{text}");
         }
         assert!(with(|e| e.path("~bob/x")).is_err());
     }
@@ -185,10 +200,8 @@ mod tests {
             ("data:;base64,czNjcmV0", "s3cret"),
             ("data:,s3cret", "s3cret"),
         ] {
-            assert_eq!(
-                with(|e| e.secret(&Secret::new(text))),
-                Ok(Secret::new(secret))
-            );
+            let found = with(|e| e.secret(&Secret::new(text))).unwrap();
+            assert_eq!(found, Secret::new(secret));
         }
     }
 
@@ -199,23 +212,24 @@ mod tests {
             ("data:;base64,%%hunter2", "is not a valid data: URI"),
             ("op://vault/x", "uses op://, which is not supported"),
         ] {
-            assert_eq!(with(|e| e.secret(&Secret::new(text))), Err(reason.into()));
+            let error = with(|e| e.secret(&Secret::new(text))).unwrap_err();
+            assert_eq!(error.to_string(), reason);
         }
     }
 
     #[test]
     fn credentials_are_a_path_unless_they_are_a_uri() {
         assert_eq!(
-            with(|e| e.material("$DIR/a")),
-            Ok(Material::File("/etc/nats/a".into()))
+            with(|e| e.material("$DIR/a")).unwrap(),
+            Material::File("/etc/nats/a".into())
         );
         assert_eq!(
-            with(|e| e.material("file://$DIR/a")),
-            Ok(Material::File("/etc/nats/a".into()))
+            with(|e| e.material("file://$DIR/a")).unwrap(),
+            Material::File("/etc/nats/a".into())
         );
         assert_eq!(
-            with(|e| e.material("env://PW")),
-            Ok(Material::Text(Secret::new("s3cret")))
+            with(|e| e.material("env://PW")).unwrap(),
+            Material::Text(Secret::new("s3cret"))
         );
     }
 }

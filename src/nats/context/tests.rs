@@ -204,7 +204,7 @@ fn credentials_that_others_can_write_are_refused() {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         assert_eq!(material.read().is_ok(), is_read, "{mode:o}");
     }
-    let error = material.read().unwrap_err();
+    let error = material.read().unwrap_err().to_string();
     assert!(
         error.ends_with(&format!("run chmod go-w {}", file.display())),
         "{error}"

@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::pull::{BatchConfig, Config};
 use async_nats::jetstream::consumer::{self, AckPolicy};
 use async_nats::jetstream::message::Acker;
-use async_nats::jetstream::stream::ConsumerErrorKind;
+use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
 use async_nats::jetstream::{self, AckKind, ErrorCode};
 use async_nats::{StatusCode, Subscriber};
 use chrono::DateTime;
@@ -26,10 +26,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::gap::Trail;
 use super::{Begin, Heard, Stored, failed};
 use crate::model::node::Token;
+use crate::nats::connection::Listening;
 use crate::nats::connection::Message;
 use crate::nats::follow::is_drained;
 use crate::nats::streams::EVENTS;
-use crate::nats::{Connection, Link, NatsError, Subject, backoff};
+use crate::nats::{Cause, Connection, Link, NatsError, Subject, backoff};
 
 /// The most events that are out at a time: so many may be handed over twice after a crash.
 pub const BATCH: usize = 256;
@@ -56,6 +57,7 @@ pub struct Durable {
     inbox: String,
     messages: Peekable<Subscriber>,
     pull: Option<Pull>,
+    denied: Listening,
     /// Handed over, and not confirmed.
     out: BTreeMap<u64, Acker>,
     /// Confirmed lately: what the servers may send again all the same.
@@ -101,6 +103,7 @@ impl Durable {
             inbox,
             messages: messages.map_err(|_| NatsError::Closed)?.peekable(),
             pull: None,
+            denied: connection.denials(),
             out: BTreeMap::new(),
             known: BTreeSet::new(),
             breaks: 0,
@@ -120,8 +123,10 @@ impl Durable {
                 Some(pull) if pull.left > 0 => pull.ends,
                 _ => self.ask().await?,
             };
+            let asks = self.asks();
             let message = tokio::select! {
                 message = timeout_at(ends, self.messages.next()) => message,
+                denial = self.denied.denial(|it| it == asks) => return Err(denial.into()),
                 // The servers have forgotten the pull, and what was on its way is lost.
                 _ = self.link.changed() => {
                     self.pull = None;
@@ -165,7 +170,7 @@ impl Durable {
             ..BatchConfig::default()
         };
         let asked = self.consumer.request_batch(wish, self.inbox.clone().into());
-        asked.await.map_err(|err| failed(&err))?;
+        asked.await.map_err(failed)?;
         let ends = Instant::now() + PULL + LATE;
         self.pull = Some(Pull {
             left: BATCH,
@@ -175,11 +180,23 @@ impl Durable {
         Ok(ends)
     }
 
+    /// Returns the subject of a request for events.
+    fn asks(&self) -> String {
+        let name = &self.consumer.cached_info().name;
+        self.connection
+            .api(&format!("CONSUMER.MSG.NEXT.{EVENTS}.{name}"))
+    }
+
     /// Takes one event from the servers.
     async fn take(&mut self, message: async_nats::Message) -> Result<(), NatsError> {
         let context = self.connection.jetstream().clone();
         let message = jetstream::Message { message, context };
-        let info = message.info().map_err(|err| failed(&err))?;
+        let info = message.info().map_err(Cause::Client);
+        let info = info.map_err(|source| NatsError::Store {
+            action: "read",
+            name: EVENTS.into(),
+            source,
+        })?;
         let sequence = info.stream_sequence;
         let nanos = i64::try_from(info.published.unix_timestamp_nanos()).unwrap_or_default();
         if let Some(pull) = &mut self.pull {
@@ -225,18 +242,19 @@ impl Durable {
     /// Waits before the next try, if there is anything to try.
     async fn rest(&mut self) -> Result<(), NatsError> {
         let name = self.consumer.cached_info().name.clone();
-        let looked = self
+        let subject = self
             .connection
-            .jetstream()
-            .get_consumer_from_stream::<Config, _, _>(&name, EVENTS)
-            .await;
+            .api(&format!("CONSUMER.INFO.{EVENTS}.{name}"));
+        let jetstream = self.connection.jetstream();
+        let looking = jetstream.get_consumer_from_stream::<Config, _, _>(&name, EVENTS);
+        let looked = self.connection.permitted(&subject, looking).await?;
         if let Err(err) = looked
             && is_missing(&err.kind())
         {
             return Err(NatsError::Store {
                 action: "read",
                 name: EVENTS.into(),
-                reason: format!("somebody removed consumer {name}"),
+                source: Cause::Answer(format!("somebody removed consumer {name}")),
             });
         }
         self.breaks += 1;
@@ -290,17 +308,22 @@ async fn find_or_make(
     begin: Begin,
 ) -> Result<consumer::PullConsumer, NatsError> {
     let jetstream = connection.jetstream();
-    let named = |kind: &ConsumerErrorKind, err: &dyn std::fmt::Display| match kind {
+    let named = |err: ConsumerError| match err.kind() {
         ConsumerErrorKind::JetStream(err) if err.error_code() == ErrorCode::STREAM_NOT_FOUND => {
             NatsError::NotStored(filter.as_str().into())
         }
-        _ => failed(&format!("consumer {}: {err}", name.as_str())),
+        _ => NatsError::Store {
+            action: "read",
+            name: format!("{EVENTS} by consumer {name}"),
+            source: Cause::client(err),
+        },
     };
+    let subject = connection.api(&format!("CONSUMER.INFO.{EVENTS}.{name}"));
     let found = jetstream.get_consumer_from_stream(name.as_str(), EVENTS);
-    match found.await {
+    match connection.permitted(&subject, found).await? {
         Ok(found) => return Ok(found),
         Err(err) if is_missing(&err.kind()) => {}
-        Err(err) => return Err(named(&err.kind(), &err)),
+        Err(err) => return Err(named(err)),
     }
     let config = Config {
         durable_name: Some(name.as_str().into()),
@@ -313,8 +336,9 @@ async fn find_or_make(
         max_ack_pending: i64::try_from(BATCH).unwrap_or(i64::MAX),
         ..Config::default()
     };
-    let made = jetstream.create_consumer_on_stream(config, EVENTS).await;
-    made.map_err(|err| named(&err.kind(), &err))
+    let subject = connection.api(&format!("CONSUMER.CREATE.{EVENTS}.{name}.{filter}"));
+    let made = jetstream.create_consumer_on_stream(config, EVENTS);
+    connection.permitted(&subject, made).await?.map_err(named)
 }
 
 fn is_missing(kind: &ConsumerErrorKind) -> bool {

@@ -9,8 +9,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::failed;
-use crate::nats::kv::is_missing;
 use crate::nats::streams::EVENTS;
 use crate::nats::{Connection, NatsError};
 
@@ -52,12 +50,8 @@ impl Extent {
 impl Connection {
     /// Returns what the stream of events holds.
     pub async fn extent_of_events(&self) -> Result<Extent, NatsError> {
-        let stream = self.jetstream().get_stream(EVENTS).await;
-        let stream = stream.map_err(|err| match is_missing(&err) {
-            true => NatsError::NotStored(EVENTS.into()),
-            false => failed(&err),
-        })?;
-        let info = stream.cached_info();
+        let info = self.stream_info(EVENTS).await?;
+        let info = info.ok_or_else(|| NatsError::NotStored(EVENTS.into()))?;
         let nanos = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or_default();
         Ok(Extent {
             first: info.state.first_sequence,

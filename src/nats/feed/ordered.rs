@@ -1,29 +1,28 @@
-//! A feed whose place is kept by its reader: a consumer that goes with it, made again after the
-//! last event whenever it breaks.
+//! A feed whose place is kept by its reader, who goes on after the last event whenever reading
+//! breaks.
 
 use std::collections::VecDeque;
 
-use async_nats::jetstream::consumer::DeliverPolicy;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::gap::Trail;
 use super::{Begin, Heard, Stored};
-use crate::nats::follow::{Broken, Consumer, FOLLOW_BEAT, READ_BEAT, Step, Wanted};
+use crate::nats::direct::{Broken, Reader, Start, Step, Wanted};
 use crate::nats::streams::EVENTS;
 use crate::nats::{Connection, Link, NatsError, Subject, backoff};
 
 /// How often in a row reading may break off without a single event in between.
 const MOST_BREAKS: usize = 5;
 
-/// Stored events, read by a consumer of our own.
+/// Stored events, read from a place of our own.
 pub struct Ordered {
     connection: Connection,
     link: watch::Receiver<Link>,
     wanted: Wanted,
     follow: bool,
-    consumer: Option<Consumer>,
-    /// Whether a consumer was ever open.
+    reader: Option<Reader>,
+    /// Whether reading ever began.
     has_begun: bool,
     /// How many events were still to come when the last one was handed over.
     left: u64,
@@ -38,17 +37,17 @@ impl Ordered {
         filter: &Subject,
         begin: Begin,
         follow: bool,
-    ) -> Result<Self, NatsError> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             connection: connection.clone(),
             link: connection.state(),
             wanted: Wanted {
                 stream: EVENTS.into(),
                 filter: filter.as_str().into(),
-                policy: begin.policy()?,
+                start: begin.start(),
             },
             follow,
-            consumer: None,
+            reader: None,
             has_begun: false,
             left: 0,
             breaks: 0,
@@ -57,11 +56,11 @@ impl Ordered {
                 Begin::Next | Begin::Since(_) => Trail::default(),
             },
             waiting: VecDeque::new(),
-        })
+        }
     }
 
     pub(super) async fn opened(&mut self) -> Result<(), NatsError> {
-        while self.consumer.is_none() {
+        while self.reader.is_none() {
             self.open().await?;
         }
         Ok(())
@@ -72,7 +71,7 @@ impl Ordered {
             if let Some(heard) = self.waiting.pop_front() {
                 return Ok(Some(heard));
             }
-            let Some(consumer) = self.consumer.as_mut() else {
+            let Some(reader) = self.reader.as_mut() else {
                 self.open().await?;
                 continue;
             };
@@ -80,8 +79,8 @@ impl Ordered {
                 return Ok(None);
             }
             let step = tokio::select! {
-                step = consumer.next() => step,
-                // A new connection may lead to a server that knows no such consumer.
+                step = reader.next() => step,
+                // A new connection may lead to a server that lost its newest events.
                 _ = self.link.changed() => Err(Broken::Gap),
             };
             match step {
@@ -103,38 +102,36 @@ impl Ordered {
                 // What was still to come has expired meanwhile.
                 Ok(Step::Idle) => return Ok(None),
                 Err(broken) => {
-                    if let Some(consumer) = self.consumer.take() {
-                        consumer.close().await;
-                    }
+                    self.reader = None;
                     self.rest(broken.into_error(EVENTS)).await?;
                 }
             }
         }
     }
 
-    /// Makes a consumer that goes on where the last one was.
+    /// Begins to read where it ended last.
     async fn open(&mut self) -> Result<(), NatsError> {
         if self.follow && self.link.wait_for(|link| link.is_up()).await.is_err() {
             return Err(NatsError::Closed);
         }
         self.link.mark_unchanged();
         match self.try_open().await {
-            Ok(consumer) => {
-                self.left = consumer.pending();
-                self.trail.last.get_or_insert(consumer.after());
-                self.consumer = Some(consumer);
+            Ok(reader) => {
+                self.left = reader.pending();
+                self.trail.last.get_or_insert(reader.after());
+                self.reader = Some(reader);
                 self.has_begun = true;
                 Ok(())
             }
             Err(NatsError::NoBucket(_) | NatsError::NotStored(_)) => {
                 Err(NatsError::NotStored(self.wanted.filter.clone()))
             }
-            Err(err @ NatsError::Ahead { .. }) => Err(err),
+            Err(err @ (NatsError::Ahead { .. } | NatsError::Denied(_))) => Err(err),
             Err(err) => self.rest(err).await,
         }
     }
 
-    async fn try_open(&mut self) -> Result<Consumer, NatsError> {
+    async fn try_open(&mut self) -> Result<Reader, NatsError> {
         if let Some(last) = self.trail.last {
             let extent = self.connection.extent_of_events().await?;
             if !self.has_begun && last > extent.last {
@@ -145,22 +142,17 @@ impl Ordered {
             }
             let gap = self.trail.resume(&extent);
             self.waiting.extend(gap.map(Heard::Gap));
-            self.wanted.policy = DeliverPolicy::ByStartSequence {
-                start_sequence: self.trail.last.unwrap_or(last).saturating_add(1),
-            };
+            let next = self.trail.last.unwrap_or(last).saturating_add(1);
+            self.wanted.start = Start::At(next);
         }
-        let beat = match self.follow {
-            true => FOLLOW_BEAT,
-            false => READ_BEAT,
-        };
-        Consumer::open(&self.connection, &self.wanted, beat).await
+        Reader::open(&self.connection, &self.wanted, false).await
     }
 
     /// Waits before the next try. A follower waits for servers that restart; a reader wants to
     /// know.
     async fn rest(&mut self, err: NatsError) -> Result<(), NatsError> {
         self.breaks += 1;
-        if self.breaks > MOST_BREAKS && !self.follow {
+        if err.is_denied() || (self.breaks > MOST_BREAKS && !self.follow) {
             return Err(err);
         }
         sleep(backoff::delay(self.breaks)).await;
@@ -168,12 +160,6 @@ impl Ordered {
     }
 
     pub(super) fn is_drained(&mut self) -> bool {
-        self.waiting.is_empty() && self.consumer.as_mut().is_none_or(Consumer::is_drained)
-    }
-
-    pub(super) async fn close(self) {
-        if let Some(consumer) = self.consumer {
-            consumer.close().await;
-        }
+        self.waiting.is_empty() && self.reader.as_ref().is_none_or(Reader::is_drained)
     }
 }

@@ -3,7 +3,8 @@
 //! and answers errors with nothing.
 //!
 //! Requests arrive in one bounded queue, whoever sent them to whichever endpoint; a request that
-//! finds it full is told so at once. Discovery is answered apart from it, so a busy service is
+//! finds it full is told so at once. A message that the server copied out of a stream is no request
+//! and is dropped. Discovery is answered apart from it, so a busy service is
 //! still seen. What a request means is for the receiver; what is counted is in `stats`.
 
 use std::collections::{BTreeMap, HashSet};
@@ -30,6 +31,9 @@ const QUEUE: usize = 256;
 
 /// The longest error text in a header; the body may say more.
 const MAX_ERROR: usize = 512;
+
+/// The headers that servers add to messages out of a stream.
+const STORED: [&str; 2] = ["Nats-Stream", "Nats-Sequence"];
 
 /// Who serves.
 #[derive(Clone, Debug)]
@@ -101,7 +105,11 @@ pub async fn serve(
         }
     }
     if connection.is_up() {
-        connection.flush().await?;
+        match connection.flush().await {
+            // The rest of the service works; the connection tells what is forbidden.
+            Ok(()) | Err(NatsError::Denied(_)) => {}
+            Err(err) => return Err(err),
+        }
     }
     let (queue, requests) = mpsc::channel(QUEUE);
     let listener = Listener {
@@ -148,6 +156,10 @@ impl Listener {
                 return;
             };
             let counters = self.described.counters(endpoint);
+            if !self.described.is_request_to(endpoint, &message) {
+                Ticket::new(counters).fail(403, "not a request to this endpoint");
+                continue;
+            }
             let incoming = Incoming::new(&self.connection, counters, endpoint, message);
             if let Err(mpsc::error::TrySendError::Full(incoming)) = self.queue.try_send(incoming) {
                 let body = Bytes::from_static(br#"{"error":"busy"}"#);
@@ -271,6 +283,22 @@ impl Incoming {
     }
 }
 
+/// Whether a message was sent to this subject by a client. JetStream sends what a stream holds to
+/// any subject that the owner of a consumer names, and asks nobody whether that owner may publish
+/// there; such a message still has the subject that it was stored under. Its other answers have a
+/// status, or headers that say where a message is stored.
+fn is_request(message: &Heard, subject: &Subject) -> bool {
+    let is_from_jetstream = |reply: &str| reply.starts_with("$JS.");
+    let has_header = |name: &&str| {
+        let headers = message.headers.as_ref();
+        headers.is_some_and(|headers| headers.get(*name).is_some())
+    };
+    message.status.is_none()
+        && subject.matches(&message.subject)
+        && !message.reply.as_deref().is_some_and(is_from_jetstream)
+        && !STORED.iter().any(has_header)
+}
+
 /// Returns a text that fits into a header.
 fn one_line(text: &str) -> String {
     text.chars()
@@ -350,6 +378,41 @@ mod tests {
         assert!(bad(|s| s.version = "1.2".into()));
         assert!(check(&service(), &[endpoint("a"), endpoint("a")]).is_err());
         assert!(check(&service(), &[endpoint("a.b")]).is_err());
+    }
+
+    #[test]
+    fn what_comes_out_of_a_stream_is_no_request() {
+        let subject: Subject = "ccm.v1.lab.node.web2.ensure".parse().unwrap();
+        let message = |subject: &str, reply: Option<&str>, header: Option<&str>| Heard {
+            subject: subject.into(),
+            reply: reply.map(Into::into),
+            payload: Bytes::new(),
+            headers: header.map(|name| {
+                let mut headers = async_nats::HeaderMap::new();
+                headers.insert(name, "x");
+                headers
+            }),
+            status: None,
+            description: None,
+            length: 0,
+        };
+        let own = subject.as_str();
+        assert!(is_request(&message(own, Some("_INBOX.a"), None), &subject));
+        assert!(is_request(&message(own, None, Some("Ccm-Noop")), &subject));
+        let stored = "choria.ccm.registration.v1.a.b.c.d.e";
+        for copied in [
+            message(stored, Some("_INBOX.a"), None),
+            message(own, Some("$JS.ACK.S.c.1.1.1.1.0"), None),
+            message(own, Some("$JS.FC.S.c.x"), None),
+            message(own, None, Some("Nats-Stream")),
+        ] {
+            assert!(!is_request(&copied, &subject), "{copied:?}");
+        }
+        let beat = Heard {
+            status: Some(async_nats::StatusCode::IDLE_HEARTBEAT),
+            ..message(own, None, None)
+        };
+        assert!(!is_request(&beat, &subject));
     }
 
     #[test]

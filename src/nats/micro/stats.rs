@@ -95,6 +95,12 @@ impl Described {
         found.map_or_else(Arc::default, |(_, counters)| Arc::clone(counters))
     }
 
+    /// Whether a client sent a message to this endpoint.
+    pub(super) fn is_request_to(&self, index: usize, message: &async_nats::Message) -> bool {
+        let found = self.endpoints.get(index);
+        found.is_some_and(|(endpoint, _)| super::is_request(message, &endpoint.subject))
+    }
+
     pub(super) fn ping(&self) -> String {
         self.head("ping").to_string()
     }

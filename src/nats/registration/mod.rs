@@ -60,7 +60,7 @@ impl Connection {
         let body = json::compact(entry).map_err(|err| NatsError::Failed {
             action: "publish",
             subject: subject.to_string(),
-            reason: err.to_string(),
+            source: err.into(),
         })?;
         let body = Bytes::from(body);
         let Destination::Jetstream(stream) = destination else {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use async_nats::jetstream::stream::{Config, StorageType};
 
 use super::{check_stream, subject};
-use crate::nats::kv::{failed, is_missing};
 use crate::nats::{Connection, NatsError};
 
 /// How long an entry lives at most in a new stream, unless told.
@@ -40,14 +39,12 @@ impl Connection {
         options: StreamOptions,
     ) -> Result<Ready, NatsError> {
         check_stream(name)?;
-        let jetstream = self.jetstream();
-        let info = match jetstream.get_stream(name).await {
-            Ok(stream) => {
-                let wanted = improve(stream.cached_info().config.clone(), options);
-                let updated = jetstream.update_stream(wanted).await;
-                updated.map_err(|err| failed("update", name, &err))?
+        let info = match self.stream_info(name).await? {
+            Some(info) => {
+                self.update_stream(name, improve(info.config, options))
+                    .await?
             }
-            Err(err) if is_missing(&err) => {
+            None => {
                 let empty = Config {
                     name: name.into(),
                     storage: StorageType::File,
@@ -55,11 +52,8 @@ impl Connection {
                     max_age: MAX_AGE,
                     ..Config::default()
                 };
-                let created = jetstream.create_stream(improve(empty, options)).await;
-                let created = created.map_err(|err| failed("creation", name, &err))?;
-                created.cached_info().clone()
+                self.create_stream(name, improve(empty, options)).await?
             }
-            Err(err) => return Err(failed("lookup", name, &err)),
         };
         Ok(Ready {
             name: info.config.name,

@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use super::lookup::{Heard, Unreadable, heard};
 use super::{check_stream, subject};
 use crate::model::registration::Entry;
-use crate::nats::follow::{self, Seen, Stored, Wanted};
-use crate::nats::kv::{failed, is_missing};
-use crate::nats::{Connection, NatsError};
+use crate::nats::direct::{Stored, Wanted};
+use crate::nats::follow::{self, Seen};
+use crate::nats::{Connection, Denial, NatsError};
 
 /// Why an entry is gone that vanished while nobody could watch.
 const UNSEEN: &str = "Unseen";
@@ -29,6 +29,8 @@ pub enum Change {
         reason: String,
     },
     Unreadable(Unreadable),
+    /// The server forbids to watch. It is tried again once in a while.
+    Denied(Denial),
 }
 
 /// The changes of a registry. Watching ends when this is dropped.
@@ -50,11 +52,8 @@ impl Connection {
     ) -> Result<Watch, NatsError> {
         check_stream(stream)?;
         let filter = subject::filter(words)?;
-        let there = self.jetstream().get_stream(stream).await;
-        there.map_err(|err| match is_missing(&err) {
-            true => NatsError::NoStream(stream.into()),
-            false => failed("lookup", stream, &err),
-        })?;
+        let info = self.stream_info(stream).await?;
+        info.ok_or_else(|| NatsError::NoStream(stream.into()))?;
         let wanted = Wanted::last(stream, filter.as_str());
         Ok(Watch {
             seen: follow::follow(self, wanted),
@@ -77,6 +76,7 @@ impl Watch {
                     self.is_current = false;
                     self.known.doubt();
                 }
+                Seen::Denied(denial) => return Some(Change::Denied(denial)),
                 Seen::Message(stored) => self.changes.extend(self.known.take(&stored)),
                 Seen::Current => {
                     self.is_current = true;
@@ -186,6 +186,7 @@ mod tests {
                 format!("-{}:{:?} {reason}", entry.address, entry.port())
             }
             Change::Unreadable(what) => what.to_string(),
+            Change::Denied(denial) => denial.to_string(),
         }
     }
 

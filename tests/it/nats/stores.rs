@@ -132,6 +132,7 @@ async fn present(watch: &mut ccm::nats::kv::Watch) -> Vec<(String, String)> {
                 told.push((entry.key, value));
             }
             Change::Removed { .. } => {}
+            Change::Denied(denial) => panic!("{denial}"),
             Change::Current => return told,
         }
     }

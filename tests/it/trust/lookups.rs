@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use ccm::agent::Agent;
 use ccm::agent::config::Config;
-use ccm::agent::log::{Log, Style};
 use ccm::agent::metrics::Metrics;
 use ccm::engine::Level;
 use ccm::model::envelope::{DIFF, NOOP};
 use ccm::nats::trust::Signer;
 use ccm::nats::{Connection, Headers, Verb};
+use ccm::run::log::{Log, Style};
 use ccm::system::SystemClock;
 use serde_json::{Value, json};
 use tempfile::TempDir;

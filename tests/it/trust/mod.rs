@@ -14,6 +14,7 @@ mod permissions;
 mod policy;
 mod pushed;
 mod refusals;
+mod roles;
 mod rollouts;
 mod sensitive;
 mod sign_with;
