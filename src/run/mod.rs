@@ -440,7 +440,9 @@ fn prepare(
     })?;
     let data = (host.data)(&env.facts)?;
     data.warnings.iter().for_each(|line| sink.warning(line));
-    env.data = data.external;
+    if data.external.as_map().is_some() {
+        env.data = data.external;
+    }
     let sent = env.hide_rendered.then(|| resource.clone());
     let resolved = resolve::resource(&mut resource, Phase::Early, &env, &Cache::default());
     resolved.map_err(|err| {

@@ -70,7 +70,7 @@ fn answer(
 ) -> Result<TransactionEvent, CliError> {
     let resource = parse_ensure(body).map_err(CliError::usage)?;
     let session = match options.store()? {
-        Some(store) => Session::directory(store).map_err(CliError::usage)?,
+        Some(store) => Session::existing(store).map_err(CliError::usage)?,
         None => Session::default(),
     };
     let (_, event) = options.ensure(resource, session, console)?;

@@ -3,8 +3,8 @@
 //!
 //! Manifests go through `ccm apply`, NATS `apply`, an assignment and Choria's `apply`; a case of one
 //! plain resource goes through `ccm ensure`, the pipe, NATS `ensure` and Choria's `ensure` as well.
-//! Everything is compared with `ccm apply`. What may differ is written down in [`comparable`] and
-//! nowhere else. `parity` holds what a table can't compare: what the daemon learns of runs that others
+//! Everything is compared with `ccm apply`. What may differ is written down in [`comparable`],
+//! [`without_flag_defaults`] and [`plain_error`], and nowhere else. `parity` holds what a table can't compare: what the daemon learns of runs that others
 //! make.
 
 mod parity;
@@ -108,7 +108,7 @@ fn with_module(directory: &Path) {
 }
 
 fn file(content: &str) -> Value {
-    json!({"content": content, "owner": "root", "group": "root", "mode": "0644"})
+    json!({"ensure": "present", "content": content, "owner": "root", "group": "root", "mode": "0644"})
 }
 
 fn cases(url: &str) -> Vec<Case> {
@@ -175,7 +175,7 @@ fn cases(url: &str) -> Vec<Case> {
         Case::new(
             "archive",
             json!([{"archive": [{"$DIR/app.tar.gz": {
-                "url": format!("{url}/app.tar.gz"), "extract_parent": "$DIR/out",
+                "url": url, "ensure": "present", "extract_parent": "$DIR/out",
                 "owner": "root", "group": "root", "creates": "$DIR/out/app/README"
             }}]}]),
             &["changed"],
@@ -200,7 +200,7 @@ fn cases(url: &str) -> Vec<Case> {
         Case::new(
             "health check that is critical",
             json!([{"file": [{"$DIR/motd": {
-                "content": "x", "owner": "root", "group": "root", "mode": "0644",
+                "ensure": "present", "content": "x", "owner": "root", "group": "root", "mode": "0644",
                 "health_checks": [{"command": "/bin/sh -c 'echo broken; exit 2'", "name": "probe", "tries": 1}]
             }}]}]),
             &["failed"],
@@ -243,7 +243,7 @@ fn cases(url: &str) -> Vec<Case> {
             &[],
         ),
         Case::new(
-            "file without an owner",
+            "file without ensure",
             json!([{"file": [{"$DIR/motd": {"content": "x"}}]}]),
             &[],
         ),
@@ -323,9 +323,12 @@ impl World {
             Way::ChoriaApply => self.by_choria(case, text).await,
             Way::ChoriaEnsure => self.one_by_choria(case, text).await?,
         };
-        let events = events.iter().map(|event| comparable(event, text));
+        let mut events: Vec<Value> = events.iter().map(|event| comparable(event, text)).collect();
+        if way == Way::Ensure {
+            events.iter_mut().for_each(without_flag_defaults);
+        }
         Some(Result {
-            events: events.collect(),
+            events,
             error: error.map(|error| plain_error(&error).replace(text, "$DIR")),
             files: files(&directory),
         })
@@ -339,13 +342,14 @@ impl World {
             args.push("--noop");
         }
         let outcome = self.choria.env.ccm(&args);
-        match outcome.code {
-            Some(2) => (
+        match outcome.stdout.as_str() {
+            "" => (
                 Vec::new(),
                 Some(raw(&outcome.stderr, &self.choria.env.at(""))),
             ),
             _ => {
                 let document: Value = serde_json::from_str(&outcome.stdout).unwrap();
+                let document = restored(&document, &self.choria.env.at(""));
                 (document["events"].as_array().unwrap().clone(), None)
             }
         }
@@ -375,8 +379,8 @@ impl World {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let outcome = self.choria.env.ccm(&args);
         let root = self.choria.env.at("");
-        Some(match outcome.code {
-            Some(2) => (Vec::new(), Some(raw(&outcome.stderr, &root))),
+        Some(match outcome.stdout.as_str() {
+            "" => (Vec::new(), Some(raw(&outcome.stderr, &root))),
             _ => {
                 let event: Value = serde_json::from_str(&outcome.stdout).unwrap();
                 (vec![restored(&event, &root)], None)
@@ -468,7 +472,8 @@ impl World {
         let reply = self
             .choria
             .ask("ensure", json!({"request": request, "noop": case.noop}));
-        if reply.code != 0 && reply.data["event"].is_null() {
+        let event = reply.data["event"].as_object();
+        if event.is_none_or(|event| event.is_empty()) {
             return Some((Vec::new(), Some(reply.message)));
         }
         Some((self.events_since(before, case).await, None))
@@ -565,13 +570,38 @@ fn comparable(event: &Value, directory: &str) -> Value {
     event
 }
 
-/// Removes from an error where the problem stands: a manifest has a file, a line and a column, a
-/// request for one resource has none of them.
+/// Removes what the flags of `ccm ensure exec` fill in, as upstream's do.
+fn without_flag_defaults(event: &mut Value) {
+    if event["type"] == "exec"
+        && let Some(properties) = event["properties"].as_object_mut()
+    {
+        for (name, default) in [("returns", json!([0])), ("timeout", json!("1m"))] {
+            if properties.get(name) == Some(&default) {
+                properties.remove(name);
+            }
+        }
+    }
+}
+
+/// Removes from an error where the problem is: a manifest has a file, a line and a number of the
+/// resource, a request for one resource has its label or nothing. The source line below the first
+/// line goes, too.
 fn plain_error(error: &str) -> String {
-    let error = error
-        .trim()
-        .trim_start_matches("ccm: ")
-        .trim_start_matches("error: ");
+    let error = error.lines().next().unwrap_or_default();
+    let mut error = error.trim_start_matches("error: ").trim();
+    if let Some((rest, place)) = error.rsplit_once(" (")
+        && (place.contains(" at ") || place.contains("inline") || place.contains(".yaml"))
+    {
+        error = rest;
+    }
+    for prefix in ["invalid manifest resource 1: ", "invalid resource: "] {
+        error = error.trim_start_matches(prefix);
+    }
+    if let Some((label, rest)) = error.split_once(": ")
+        && label.contains('#')
+    {
+        error = rest.trim_start_matches("invalid resource: ");
+    }
     error.to_owned()
 }
 
@@ -642,7 +672,7 @@ async fn every_way_in_gives_the_same_answer() {
     let world = World::start().await;
     let mut differences = Vec::new();
     let archives = http::Server::serving(pack::tgz(&[("app/README", "hello\n")]));
-    for case in cases(&archives.url("")) {
+    for case in cases(&archives.url("/app.tar.gz")) {
         let by_hand = world.run(Way::Apply, &case).await.unwrap();
         let outcomes: Vec<&str> = by_hand.events.iter().map(outcome).collect();
         assert_eq!(outcomes, case.outcomes, "{}: {by_hand:#?}", case.name);
@@ -668,7 +698,7 @@ fn difference(by_hand: &Result, other: &Result) -> Option<String> {
     if by_hand.files != other.files {
         return Some(format!("files {:#?} and {:#?}", by_hand.files, other.files));
     }
-    if by_hand.error.is_some() != other.error.is_some() {
+    if by_hand.error != other.error {
         return Some(format!("errors {:?} and {:?}", by_hand.error, other.error));
     }
     if by_hand.events.len() != other.events.len() {

@@ -46,10 +46,10 @@ async fn a_choria_apply_takes_the_slot_that_the_manifest_names() {
     let world = World::start().await;
     governor(&world.nats, "deploys").await;
     let done = world.choria.env.at("done");
-    let manifest = json!({"ccm": {
+    let manifest = json!({
         "governor": {"name": "deploys", "timeout": "1s"},
-        "resources": [{"exec": [{format!("/usr/bin/touch {done}"): {}}]}],
-    }});
+        "ccm": {"resources": [{"exec": [{format!("/usr/bin/touch {done}"): {}}]}]},
+    });
     let run = apply(&world, &manifest);
     assert_eq!(run["state"], "finished", "{run:#}");
     assert_eq!(slots(&world.nats, "deploys").await, (1, 0));
@@ -84,7 +84,7 @@ async fn a_refresh_that_a_choria_run_leaves_is_made_by_the_daemon() {
     let env = &world.choria.env;
     let manifest = json!({"ccm": {"resources": [
         {"file": [{env.at("conf"): {
-            "content": "x", "owner": "root", "group": "root", "mode": "0644"
+            "ensure": "present", "content": "x", "owner": "root", "group": "root", "mode": "0644"
         }}]},
         {"exec": [{"reload": {
             "command": format!("/bin/sh -c 'test -e {} && touch {}'", env.at("ready"), env.at("reloaded")),
@@ -117,11 +117,11 @@ async fn the_services_checks_and_warnings_of_a_choria_run_reach_the_daemon() {
     listener.flush().await.unwrap();
     let path = world.choria.env.at("web.conf");
     let manifest = format!(
-        "data:\n  # @nosuch\n  port: 80\nhierarchy: {{order: [default]}}\nccm:\n  resources:\n    - file:\n        - {path}:\n            content: x\n            \
+        "data:\n  # @nosuch\n  port: 80\nhierarchy: {{order: [default]}}\nccm:\n  resources:\n    - file:\n        - {path}:\n            ensure: present\n            content: x\n            \
          owner: root\n            group: root\n            mode: '0644'\n            \
          health_checks: [{{command: /bin/true, name: probe, tries: 1}}]\n            \
          register_when_stable: [{{cluster: prod, service: web, protocol: http, \
-         address: 127.0.0.1, port: 80}}]\n"
+         address: 127.0.0.1, port: 80, priority: 1}}]\n"
     );
     let data = json!({ "manifest": manifest });
     let reply = world.choria.ask("apply", data);
@@ -153,6 +153,10 @@ fn the_pipe_records_into_its_session() {
         "properties": {"name": "/bin/true"},
     });
     let args = ["ensure", "api", "pipe", "--session", &session];
+    let refused = env.ccm_with_input(&args, &request.to_string()).json();
+    let missing = "session store $DIR/session does not exist";
+    assert_eq!(refused["error"], missing, "{refused:#}");
+    env.ccm(&["session", "new", "--directory", &session]).ok();
     env.ccm_with_input(&args, &request.to_string()).ok();
     let report = env.ccm(&["session", "report", "--session", &session]).ok();
     assert!(report.contains("Changed Resources: 1"), "{report}");
