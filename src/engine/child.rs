@@ -15,9 +15,6 @@ use crate::system::files::{self, FileError};
 /// How deep manifests may nest.
 const MAX_DEPTH: usize = 10;
 
-/// The largest manifest that is read.
-const MAX_MANIFEST_BYTES: u64 = 256 * 1024 * 1024;
-
 /// Why a child manifest failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ChildError {
@@ -91,7 +88,7 @@ impl Engine<'_> {
         }
         let name = &resource.common.name;
         let file = parent.working_dir().join(name);
-        let text = files::read_to_string(&file, MAX_MANIFEST_BYTES)?;
+        let text = files::read_to_string(&file, manifest::MAX_BYTES)?;
         let mut scope = parent.clone();
         scope.depth = depth;
         scope.manifest = Some(name.clone());

@@ -22,6 +22,9 @@ use crate::template::expr::Cache;
 
 pub use error::{DataError, EntryError, Fault, ManifestError, Problem, TemplateError};
 
+/// The largest manifest that is read.
+pub const MAX_BYTES: u64 = 256 << 20;
+
 /// A manifest, ready to run.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bus::{Bus, BusError, BusErrorKind};
 use crate::engine::{Level, Line, directory_of};
+use crate::manifest;
 use crate::model::resource::ArchiveKind;
 use crate::model::secret::{redact_url, url_identity};
 use crate::model::text::{unescape, url_scheme};
@@ -28,9 +29,6 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// How large a bundle may be.
 pub const SIZE_LIMIT: u64 = 256 << 20;
-
-/// The largest manifest that is read.
-pub const MAX_MANIFEST: u64 = 256 << 20;
 
 /// Which manifest a run applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,7 +69,7 @@ impl ManifestSource {
         clock: &dyn Clock,
         bus: &dyn Bus,
     ) -> Result<Opened, SourceError> {
-        let read = |path: &Path| files::read_to_string(path, MAX_MANIFEST);
+        let read = |path: &Path| files::read_to_string(path, manifest::MAX_BYTES);
         match self {
             Self::Text(text) => Ok(Opened {
                 text: text.clone(),

@@ -18,7 +18,7 @@ use crate::nats::Verb;
 use crate::system::files;
 
 /// The largest manifest that is sent along; a larger one belongs into an object store.
-const MAX_MANIFEST_BYTES: u64 = 8 * 1024 * 1024;
+const MAX_INLINE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Applies a manifest on nodes, once
 #[derive(Debug, clap::Args)]
@@ -131,7 +131,7 @@ fn request(args: &Args) -> Result<ApplyRequest, CliError> {
                 )));
             }
             request.manifest =
-                files::read_to_string(file, MAX_MANIFEST_BYTES).map_err(CliError::usage)?;
+                files::read_to_string(file, MAX_INLINE_BYTES).map_err(CliError::usage)?;
             if request.manifest.trim().is_empty() {
                 return Err(CliError::usage(format!("{} is empty", args.source)));
             }

@@ -200,7 +200,7 @@ async fn a_rollout_of_a_stranger_fails_with_the_reason_of_its_nodes() {
     fleet.ask(&push).ok();
     let start = ["rollout", "start", "app", "--all", "--node-timeout", "25s"];
     let refused = fleet.ask(&[&start[..], &["--sign-with", "stranger.seed"]].concat());
-    let reason = "signer of the assignment is not trusted here";
+    let reason = "is not trusted here";
     assert!(refused.stdout.contains(reason), "{refused:?}");
     let all = fleet.ask(&["rollout", "list", "--json"]).json();
     let id = all[0]["id"].as_str().unwrap().to_owned();

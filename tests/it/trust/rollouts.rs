@@ -4,6 +4,7 @@
 //! Every bundle here appends its name to a file of each node, so a file tells what its node ran.
 
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ccm::fleet::decision;
 use ccm::model::rollout::Rollout;
@@ -159,10 +160,15 @@ fn id(rollout: &Value) -> String {
 fn altered(assignment: &Value, change: impl FnOnce(&mut Value)) -> Value {
     let mut altered = assignment.clone();
     let generation = altered["generation"].as_u64().unwrap();
-    altered["generation"] = json!(generation + 10);
+    // The same refusal twice is logged once.
+    let step = ALTERED.fetch_add(1, Ordering::Relaxed);
+    altered["generation"] = json!(generation + 10 + step);
     change(&mut altered);
     altered
 }
+
+/// How many assignments were altered.
+static ALTERED: AtomicU64 = AtomicU64::new(0);
 
 #[tokio::test]
 async fn a_controller_hands_out_only_what_was_signed() {

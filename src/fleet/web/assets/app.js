@@ -60,12 +60,14 @@ async function unlock(problem) {
   frame();
   for (;;) {
     const text = "Reading this fleet takes the token of its server.";
+    // Nobody can press it before the dialog is closed, but right then.
+    const pressed = new Promise((done) => button.addEventListener("click", done, { once: true }));
     const given = await ask({ title: "Token", problem, text, label: "Token", secret: true, yes: "Unlock" });
     if (given?.trim()) {
       setToken(given);
       return frame();
     }
-    await new Promise((done) => button.addEventListener("click", done, { once: true }));
+    await pressed;
   }
 }
 
