@@ -6,6 +6,7 @@
 use std::sync::LazyLock;
 
 use ccm::model::audit::AuditEvent;
+use ccm::model::decision::AssignmentSignature;
 use ccm::model::envelope::Filter;
 use ccm::model::event::{SessionStart, Summary, TransactionEvent};
 use ccm::model::health::{HealthCheck, HealthResult};
@@ -57,6 +58,8 @@ fn stays_signed(bytes: &[u8]) {
     let sent = json::compact(&assignment).expect("an assignment can be sent");
     let heard: Assignment = serde_json::from_str(&sent).expect("it can be read");
     let signed = heard.signable(&node).expect("it can be checked");
-    let signature = heard.signature.expect("it is signed").signature;
-    assert!(key.signed(&signed, &signature), "{sent}");
+    let Some(AssignmentSignature::Direct(signature)) = heard.signature else {
+        panic!("it is signed directly: {sent}");
+    };
+    assert!(key.signed(&signed, &signature.signature), "{sent}");
 }

@@ -11,6 +11,9 @@ use ccm::model::rollout::Rollout;
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 
+/// What somebody does to a rollout.
+type Step = fn(&mut Rollout) -> Result<(), SteerError>;
+
 fuzz_target!(|bytes: &[u8]| {
     let Ok(rollout) = decode(bytes) else {
         return;
@@ -23,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     let decision = decide(&next, now);
     note(&mut next, &decision);
     let _ = (next.tally(), outcome::exit_code(&next));
-    let steps: [fn(&mut Rollout) -> Result<(), SteerError>; 4] = [
+    let steps: [Step; 4] = [
         |it| steer::pause(it, "reason", "ann"),
         |it| steer::abort(it, "ann"),
         |it| steer::retry(it).map(drop),

@@ -3,7 +3,6 @@
 
 #![no_main]
 
-use ccm::agent::config::ManifestSource;
 use ccm::fleet::bundles::Wanted;
 use ccm::fleet::selection::parse_nodes;
 use ccm::model::amount::{Amount, Percent};
@@ -13,6 +12,7 @@ use ccm::model::node::{BundleDigest, NodeName, Token};
 use ccm::model::text::{clean_path, parse_wait, split_words, unescape, url_scheme};
 use ccm::nats::trust::{PublicKey, Signer};
 use ccm::nats::{Subject, Verb};
+use ccm::run::ManifestLocation;
 use ccm::template::filter::parse_fact;
 use ccm_fuzz::prints_back;
 use chrono::DateTime;
@@ -70,7 +70,7 @@ fuzz_target!(|text: &str| {
     }
     let clean = clean_path(text);
     assert_eq!(clean_path(&clean), clean);
-    let _ = (text.parse::<ManifestSource>(), parse_wait(text));
+    let _ = (text.parse::<ManifestLocation>(), parse_wait(text));
     let _ = (unescape(text), url_scheme(text));
     let _ = (PublicKey::parse(text), Signer::from_seed(text));
 });
