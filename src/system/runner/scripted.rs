@@ -1,7 +1,7 @@
 //! A runner that plays a part: the commands a test expects, and what each answers.
 //!
 //! Starts nothing. A command that is not in the script is an error, so a provider that runs one
-//! command more than it says fails its test; [`ScriptedRunner::unused`] finds one command less.
+//! command more than it says fails its test; `ScriptedRunner::unused` finds one command less.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
