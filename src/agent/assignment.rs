@@ -67,7 +67,7 @@ pub struct Assignments {
 
 impl Assignments {
     pub fn new(node: Arc<Node>, connection: Connection, subjects: Subjects, cache: Cache) -> Self {
-        let report = read_document(&node.state_dir.join("report.json"));
+        let report = read_document(&node.identity.state_dir.join("report.json"));
         Self {
             node,
             connection,
@@ -84,7 +84,7 @@ impl Assignments {
     pub async fn follow(&mut self, check: Check) {
         if let Some((wanted, asker)) = self.wanted().await
             && (check == Check::Always || self.is_new(&wanted))
-            && self.node.pause.current().is_none()
+            && self.node.services.pause.current().is_none()
         {
             self.converge(wanted, &asker, Trigger::Assignment).await;
         }
@@ -104,7 +104,7 @@ impl Assignments {
     pub async fn look_again(&mut self, manifest: &str) {
         if let Some((wanted, asker)) = self.last_seen()
             && wanted.manifests.iter().any(|it| source_of(it) == manifest)
-            && self.node.pause.current().is_none()
+            && self.node.services.pause.current().is_none()
         {
             self.converge(wanted, &asker, Trigger::Registration).await;
             self.tell().await;
@@ -137,10 +137,10 @@ impl Assignments {
                 critical.push(bundle.object());
             }
         }
-        let may_mend = !assignment.noop && self.node.pause.current().is_none();
+        let may_mend = !assignment.noop && self.node.services.pause.current().is_none();
         if may_mend && !critical.is_empty() {
             for bundle in &critical {
-                self.node.metrics.remediated(bundle);
+                self.node.services.metrics.remediated(bundle);
             }
             self.converge(assignment, &asker, Trigger::Remediation)
                 .await;
@@ -184,7 +184,7 @@ impl Assignments {
             return Err(NatsError::Closed);
         }
         let bucket = self.connection.bucket(DESIRED).await?;
-        let key = self.subjects.key(&self.node.identity.token());
+        let key = self.subjects.key(&self.node.identity.name.token());
         Ok(bucket.get(&key).await?.map(|entry| entry.value))
     }
 
@@ -195,7 +195,7 @@ impl Assignments {
     ) -> Result<(Assignment, Asker), (Option<Assignment>, NotFollowed)> {
         let found: Assignment =
             serde_json::from_slice(text).map_err(|err| (None, NotFollowed::from(err)))?;
-        let checked = match &self.node.loopback_only {
+        let checked = match &self.node.services.loopback_only {
             Some(loopback) => loopback.check().await.map_err(NotFollowed::from),
             None => Ok(()),
         };
@@ -215,12 +215,15 @@ impl Assignments {
             };
             return Err(unproven.into());
         }
-        self.node.gatekeeper.accept(assignment, &self.node.identity)
+        self.node
+            .services
+            .gatekeeper
+            .accept(assignment, &self.node.identity.name)
     }
 
     /// Returns the last one seen, if it would still be followed.
     fn last_seen(&self) -> Option<(Assignment, Asker)> {
-        let loopback = self.node.loopback_only.as_ref();
+        let loopback = self.node.services.loopback_only.as_ref();
         if loopback.is_some_and(|loopback| loopback.remote().is_some()) {
             return None;
         }
@@ -233,7 +236,7 @@ impl Assignments {
     fn refuse(&mut self, found: Option<&Assignment>, reason: &NotFollowed) {
         let signature = found.and_then(|found| found.signature.as_ref());
         let refusal = Refusal {
-            time: self.node.clock.now(),
+            time: self.node.services.clock.now(),
             what: Refusal::ASSIGNMENT.into(),
             generation: found.map(|found| found.generation),
             who: signature.map_or_else(String::new, |it| it.signer().to_owned()),
@@ -245,7 +248,7 @@ impl Assignments {
             return;
         }
         self.complain("Not following the assignment", &refusal.reason);
-        self.node.refusals.add(refusal.clone());
+        self.node.services.refusals.add(refusal.clone());
         self.note_refusal(Some(refusal));
     }
 
@@ -258,7 +261,7 @@ impl Assignments {
         }
         let report = Report {
             refusal,
-            timestamp: self.node.clock.now(),
+            timestamp: self.node.services.clock.now(),
             ..before.cloned().unwrap_or_else(|| self.empty_report())
         };
         self.keep("report.json", &report);
@@ -269,14 +272,14 @@ impl Assignments {
     fn empty_report(&self) -> Report {
         Report {
             protocol: REPORT.into(),
-            identity: self.node.identity.clone(),
+            identity: self.node.identity.name.clone(),
             generation: 0,
             manifests: Vec::new(),
             run: None,
             drift: Vec::new(),
             error: String::new(),
             refusal: None,
-            timestamp: self.node.clock.now(),
+            timestamp: self.node.services.clock.now(),
         }
     }
 
@@ -316,14 +319,14 @@ impl Assignments {
         drift.truncate(MAX_DRIFT);
         let report = Report {
             protocol: REPORT.into(),
-            identity: self.node.identity.clone(),
+            identity: self.node.identity.name.clone(),
             generation: assignment.generation,
             manifests: assignment.manifests,
             run: worst,
             drift,
             error,
             refusal: self.refused.clone(),
-            timestamp: self.node.clock.now(),
+            timestamp: self.node.services.clock.now(),
         };
         self.keep("report.json", &report);
         self.report = Some((report, false));
@@ -416,7 +419,7 @@ impl Assignments {
         if !self.connection.is_up() {
             return;
         }
-        let key = self.subjects.key(&self.node.identity.token());
+        let key = self.subjects.key(&self.node.identity.name.token());
         let told = async {
             let text = json::compact(report).map_err(|err| err.to_string())?;
             let bucket = self.connection.bucket(REPORTED).await;
@@ -444,7 +447,7 @@ impl Assignments {
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.node.state_dir.join(name)
+        self.node.identity.state_dir.join(name)
     }
 
     fn complain(&self, text: &str, error: &str) {

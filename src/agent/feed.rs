@@ -111,7 +111,7 @@ impl Feed {
 
     /// Returns who stands for a copy.
     fn accept(&self, copy: &Copy, node: &Node) -> Result<Asker, Unvouched> {
-        let Some(sources) = node.gatekeeper.sources() else {
+        let Some(sources) = node.services.gatekeeper.sources() else {
             return Ok(Asker::default());
         };
         let signature = copy.signature.as_ref();
@@ -192,7 +192,7 @@ impl Feed {
             Ok(watch) => watch,
             Err(err) => return self.complain(node, &err.to_string()),
         };
-        let wants_signature = node.gatekeeper.sources().is_some();
+        let wants_signature = node.services.gatekeeper.sources().is_some();
         let signature = beside(key);
         let mut was_seen = false;
         while let Some(change) = watch.next().await {
@@ -271,7 +271,7 @@ impl Feed {
         connection: &Connection,
     ) -> Result<Copy, Problem> {
         let source = self.to_string();
-        let signature = match node.gatekeeper.sources() {
+        let signature = match node.services.gatekeeper.sources() {
             None => None,
             Some(sources) => {
                 let found = get_object(connection, bucket, &beside(key), SIGNATURE_LIMIT).await;
@@ -293,7 +293,7 @@ impl Feed {
     /// Asks a server for a bundle that is newer than the copy. Returns whether there was one.
     fn fetch_http(&self, url: &str, node: &Node) -> Result<bool, Problem> {
         let before = self.cache.copy(url);
-        let signature = match node.gatekeeper.sources() {
+        let signature = match node.services.gatekeeper.sources() {
             None => None,
             Some(sources) => {
                 let text = get_signature(url)?;
@@ -349,13 +349,13 @@ impl Feed {
 
     fn received(&self, node: &Node) {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        node.metrics.manifest_fetched(&self.to_string());
+        node.services.metrics.manifest_fetched(&self.to_string());
     }
 
     /// Tells that a bundle is not applied, and why: in the log each time, in the audit once.
     fn refuse(&self, node: &Node, refusal: Unvouched) {
         let (shown, reason) = (self.to_string(), refusal.to_string());
-        node.metrics.manifest_fetch_failed(&shown);
+        node.services.metrics.manifest_fetch_failed(&shown);
         let fields = [("manifest", shown.clone()), ("error", reason.clone())];
         node.say(Level::Error, "Not applying a manifest", &fields);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
@@ -365,7 +365,9 @@ impl Feed {
                 about: &shown,
                 ..audit::Request::default()
             };
-            node.audit.denied(node, Verb::Apply, &request, &reason);
+            node.services
+                .audit
+                .denied(node, Verb::Apply, &request, &reason);
         }
     }
 
@@ -379,7 +381,7 @@ impl Feed {
 
     fn complain(&self, node: &Node, reason: &str) {
         let shown = self.to_string();
-        node.metrics.manifest_fetch_failed(&shown);
+        node.services.metrics.manifest_fetch_failed(&shown);
         let fields = [("manifest", shown), ("error", reason.to_owned())];
         node.say(Level::Error, "Could not fetch a manifest", &fields);
     }

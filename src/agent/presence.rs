@@ -34,7 +34,7 @@ impl Presence {
     /// Beats until told to stop, then takes the record away.
     pub async fn keep(self, mut stop: watch::Receiver<bool>) {
         let mut link = self.connection.state();
-        let mut beat = interval(self.node.beat);
+        let mut beat = interval(self.node.identity.beat);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut complained: Option<Instant> = None;
         let mut told = Instant::now();
@@ -43,7 +43,7 @@ impl Presence {
             tokio::select! {
                 _ = stop.wait_for(|stopped| *stopped) => break,
                 _ = beat.tick() => {}
-                () = self.node.pause.changed() => {}
+                () = self.node.services.pause.changed() => {}
                 Ok(()) = link.changed() => {}
                 () = self.news() => {}
                 () = self.refusals(told) => {}
@@ -80,13 +80,13 @@ impl Presence {
 
     /// Waits until something was refused, and until it may be told.
     async fn refusals(&self, told: Instant) {
-        self.node.refusals.news().await;
+        self.node.services.refusals.news().await;
         sleep_until(told + REFUSALS_EVERY).await;
     }
 
     async fn say_so(&self, bucket: &mut Option<Bucket>) -> Result<(), String> {
         let node = self.node.clone();
-        if let Some(loopback) = &node.loopback_only {
+        if let Some(loopback) = &node.services.loopback_only {
             // Noted there; the status tells it.
             let _ = loopback.check().await;
         }
@@ -107,6 +107,6 @@ impl Presence {
     }
 
     fn key(&self) -> String {
-        self.subjects.key(&self.node.identity.token())
+        self.subjects.key(&self.node.identity.name.token())
     }
 }

@@ -120,7 +120,7 @@ impl Answering {
         // Whether an apply changes anything is known when its body is.
         let asked = Asked {
             verb: verb.as_str(),
-            noop: envelope.noop || self.node.noop || verb == Verb::Apply,
+            noop: envelope.noop || self.node.identity.noop || verb == Verb::Apply,
             ..Asked::default()
         };
         if let Err(denied) = question.asker.may(&asked) {
@@ -131,7 +131,7 @@ impl Answering {
             Ok(false) => return Answer::Silence,
             Err(reason) => return self.malformed(&question, reason),
         }
-        let now = self.node.clock.now();
+        let now = self.node.services.clock.now();
         if envelope.deadline.is_some_and(|deadline| now > deadline) {
             let reason = "deadline has passed".to_owned();
             return self.turn_down(&question, &About::default(), code::LATE, reason);
@@ -149,7 +149,7 @@ impl Answering {
             Verb::Status => self.state(&text, &question).await,
             Verb::Facts => self.facts(&text).await,
             Verb::Ping => self.status(),
-            Verb::Pause => match self.node.pause.begin(&text, &envelope.caller) {
+            Verb::Pause => match self.node.services.pause.begin(&text, &envelope.caller) {
                 Ok(pause) => {
                     let fields = [("reason", pause.reason), ("by", pause.by)];
                     self.node.say(Level::Warn, "Paused", &fields);
@@ -157,7 +157,7 @@ impl Answering {
                 }
                 Err(err) => refuse(verb, code::BAD_REQUEST, err.to_string()),
             },
-            Verb::Resume => match self.node.pause.end() {
+            Verb::Resume => match self.node.services.pause.end() {
                 Ok(()) => {
                     self.node
                         .say(Level::Info, "Resumed", &[("by", envelope.caller.clone())]);
@@ -181,9 +181,9 @@ impl Answering {
         let node = self.node.clone();
         self.read(move || {
             let about = filter::About {
-                identity: &node.identity,
-                groups: &node.groups,
-                facts: &node.facts.current(),
+                identity: &node.identity.name,
+                groups: &node.identity.groups,
+                facts: &node.services.facts.current(),
                 labels: &Labels::default(),
             };
             filter::matches(&filter, &about).map_err(|err| err.to_string())
@@ -201,7 +201,7 @@ impl Answering {
         let label = resource.label();
         let mut about = About {
             label: &label,
-            noop: envelope.noop || self.node.noop,
+            noop: envelope.noop || self.node.identity.noop,
             run_id: None,
         };
         let command = resource.command_line();
@@ -224,7 +224,7 @@ impl Answering {
             run_id: self.node.next_id(),
             source: label.clone(),
             trigger: Trigger::Request,
-            since: self.node.clock.now(),
+            since: self.node.services.clock.now(),
             noop: envelope.noop,
             waiting_for: None,
         };
@@ -260,7 +260,7 @@ impl Answering {
         let shown = order.request.manifest.shown();
         let about = About {
             label: &shown,
-            noop: request_mode.noop || (self.node.noop && !request_mode.health_check_only),
+            noop: request_mode.noop || (self.node.identity.noop && !request_mode.health_check_only),
             run_id: Some(order.request.run_id.clone()),
         };
         let asked = Asked {
@@ -360,7 +360,7 @@ impl Answering {
             Err(reason) => return refuse(Verb::Facts, code::BAD_REQUEST, reason),
         };
         let found = self.read(move || {
-            let facts = node.facts.current().all();
+            let facts = node.services.facts.current().all();
             match wanted.as_str() {
                 "" => Ok(facts),
                 wanted => path::find(&facts, wanted).ok_or_else(|| wanted.to_owned()),
@@ -406,7 +406,7 @@ impl Answering {
             "" => "cancelled".to_owned(),
             caller => format!("cancelled by {caller}"),
         };
-        match self.node.desk.cancel(&id, &reason) {
+        match self.node.services.desk.cancel(&id, &reason) {
             true => self.status(),
             false => refuse(
                 Verb::Cancel,
@@ -419,7 +419,10 @@ impl Answering {
     /// Remembers that a question is answered.
     fn allow(&self, question: &Question, about: &About<'_>) {
         let request = question.audited(about);
-        self.node.audit.allowed(&self.node, question.verb, &request);
+        self.node
+            .services
+            .audit
+            .allowed(&self.node, question.verb, &request);
     }
 
     /// Refuses what the asker may not ask for.
@@ -430,8 +433,8 @@ impl Answering {
                 "" => &question.envelope.caller,
                 signer => signer,
             };
-            self.node.refusals.add(Refused {
-                time: self.node.clock.now(),
+            self.node.services.refusals.add(Refused {
+                time: self.node.services.clock.now(),
                 what: question.verb.as_str().into(),
                 generation: None,
                 who: who.into(),
@@ -444,7 +447,7 @@ impl Answering {
     /// Refuses what can't be read. Only who asked is told what is wrong: it may be a secret.
     fn malformed(&self, question: &Question, reason: String) -> Answer {
         let request = question.audited(&About::default());
-        let audit = &self.node.audit;
+        let audit = &self.node.services.audit;
         audit.denied(&self.node, question.verb, &request, MALFORMED);
         refuse(question.verb, code::BAD_REQUEST, reason)
     }
@@ -458,13 +461,16 @@ impl Answering {
         reason: String,
     ) -> Answer {
         let (verb, request) = (question.verb, question.audited(about));
-        self.node.audit.denied(&self.node, verb, &request, &reason);
+        self.node
+            .services
+            .audit
+            .denied(&self.node, verb, &request, &reason);
         refuse(verb, code, reason)
     }
 
     /// Returns why nothing may be changed, on a node that is to be left alone.
     fn paused(&self, harmless: bool) -> Option<String> {
-        let pause = self.node.pause.current().filter(|_| !harmless)?;
+        let pause = self.node.services.pause.current().filter(|_| !harmless)?;
         let by = match pause.by.as_str() {
             "" => String::new(),
             by => format!(" by {by}"),
@@ -491,7 +497,7 @@ impl Answering {
         work: impl FnOnce(Permit) -> T + Send + 'static,
     ) -> oneshot::Receiver<Result<T, Refusal>> {
         let (tell, told) = oneshot::channel();
-        self.node.desk.submit(Job {
+        self.node.services.desk.submit(Job {
             run,
             deadline: envelope.deadline,
             // Whoever asked may have gone; the work is done all the same.
