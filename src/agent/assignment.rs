@@ -4,11 +4,12 @@
 //! bundles on disk, so that a node converges also while nobody can be asked; and writes what it
 //! converged to. No consumer is kept on the servers, so nothing is lost while the node is away.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::cache::{Cache, Copy};
-use super::feed::fetch_object;
+use super::feed::{Problem, fetch_object};
 use super::node::Node;
 use super::schedule::perform;
 use super::trust::loopback::NoTrust;
@@ -49,6 +50,21 @@ enum NotFollowed {
     NoTrust(#[from] NoTrust),
     #[error(transparent)]
     Unfit(#[from] Unfit),
+}
+
+/// Why a bundle was not applied, or a report not written.
+#[derive(Debug, thiserror::Error)]
+enum AssignmentError {
+    #[error(transparent)]
+    Fetch(#[from] Problem),
+    #[error("has the digest {0}")]
+    Digest(String),
+    #[error(transparent)]
+    Refused(#[from] super::desk::Refusal),
+    #[error(transparent)]
+    Document(#[from] serde_json::Error),
+    #[error(transparent)]
+    Nats(#[from] NatsError),
 }
 
 /// Follows the assignment of a node.
@@ -172,7 +188,7 @@ impl Assignments {
             }
             Err(NatsError::NoBucket(_)) => None,
             Err(NatsError::Denied(denial)) => {
-                self.complain("Could not read the assignment", &denial.to_string());
+                self.complain("Could not read the assignment", &denial);
                 self.last_seen()
             }
             Err(_) => self.last_seen(),
@@ -306,7 +322,7 @@ impl Assignments {
                     }
                 }
                 Err(reason) => {
-                    let fields = [("bundle", bundle.object()), ("error", reason.clone())];
+                    let fields = [("bundle", bundle.object()), ("error", reason.to_string())];
                     self.node
                         .say(Level::Error, "Could not apply a bundle", &fields);
                     error = format!("{}: {reason}", bundle.name);
@@ -340,7 +356,7 @@ impl Assignments {
         mode: Mode,
         governor: Option<&Claim>,
         trigger: Trigger,
-    ) -> Result<Done, String> {
+    ) -> Result<Done, AssignmentError> {
         let source = source_of(bundle);
         let copy = self.copy(&source, bundle).await?;
         let manifest = ManifestSource::Copy {
@@ -357,9 +373,7 @@ impl Assignments {
             },
             asker: asker.clone(),
         };
-        perform(&self.node, order)
-            .await
-            .map_err(|refusal| refusal.to_string())
+        Ok(perform(&self.node, order).await?)
     }
 
     /// Reports whether this assignment was applied to its end, in this life of the agent or before.
@@ -379,7 +393,7 @@ impl Assignments {
     }
 
     /// Returns the copy of a bundle, fetched if need be.
-    async fn copy(&self, source: &str, bundle: &BundleRef) -> Result<Copy, String> {
+    async fn copy(&self, source: &str, bundle: &BundleRef) -> Result<Copy, AssignmentError> {
         let promised = |copy: &Copy| copy.digest == bundle.digest.as_str();
         if let Some(copy) = self.cache.copy(source).filter(promised) {
             return Ok(copy);
@@ -392,10 +406,10 @@ impl Assignments {
         let object = bundle.object();
         let copy = fetch_object(&self.cache, &self.connection, MANIFESTS, &object).await?;
         // The object's own digest was checked; this one was promised.
-        match promised(&copy) {
-            true => Ok(copy),
-            false => Err(format!("has the digest {}", copy.digest)),
+        if !promised(&copy) {
+            return Err(AssignmentError::Digest(copy.digest));
         }
+        Ok(copy)
     }
 
     /// Keeps the time since when a resource has been drifting.
@@ -421,13 +435,9 @@ impl Assignments {
         }
         let key = self.subjects.key(&self.node.identity.name.token());
         let told = async {
-            let text = json::compact(report).map_err(|err| err.to_string())?;
-            let bucket = self.connection.bucket(REPORTED).await;
-            let bucket = bucket.map_err(|err| err.to_string())?;
-            bucket
-                .put(&key, text.into())
-                .await
-                .map_err(|err| err.to_string())
+            let text = json::compact(report)?;
+            let bucket = self.connection.bucket(REPORTED).await?;
+            Ok::<_, AssignmentError>(bucket.put(&key, text.into()).await?)
         };
         match told.await {
             Ok(_) => *is_told = true,
@@ -438,11 +448,11 @@ impl Assignments {
     fn keep(&self, name: &str, document: &impl serde::Serialize) {
         let text = match json::compact(document) {
             Ok(text) => text,
-            Err(err) => return self.complain("Could not keep a document", &err.to_string()),
+            Err(err) => return self.complain("Could not keep a document", &err),
         };
         let file = self.file(name);
         if let Err(err) = files::write_private(&file, text.as_bytes(), Durability::Content) {
-            self.complain("Could not keep a document", &err.to_string());
+            self.complain("Could not keep a document", &err);
         }
     }
 
@@ -450,8 +460,9 @@ impl Assignments {
         self.node.identity.state_dir.join(name)
     }
 
-    fn complain(&self, text: &str, error: &str) {
-        self.node.say(Level::Warn, text, &[("error", error.into())]);
+    fn complain(&self, text: &str, error: &dyn fmt::Display) {
+        let fields = [("error", error.to_string())];
+        self.node.say(Level::Warn, text, &fields);
     }
 }
 

@@ -558,11 +558,8 @@ fn build(
         state: RunState::new()?,
     };
     if let Some(reason) = trouble {
-        node.say(
-            Level::Warn,
-            "Could not read the pause",
-            &[("error", reason)],
-        );
+        let fields = [("error", reason.to_string())];
+        node.say(Level::Warn, "Could not read the pause", &fields);
     }
     Ok(node)
 }

@@ -36,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    #[error("listen on {address}: {cause}; see the keys monitor_port and monitor_address")]
+    #[error("listen on {address}: {cause}")]
     Bind { address: SocketAddr, cause: Cause },
     #[error("serve {address}: {cause}")]
     Serve { address: SocketAddr, cause: Cause },
@@ -268,10 +268,7 @@ mod tests {
             ..HERE
         };
         let error = Monitor::bind(taken).await.unwrap_err().to_string();
-        let expected = format!(
-            "listen on {}: address already in use; see the keys monitor_port and monitor_address",
-            first.address()
-        );
+        let expected = format!("listen on {}: address already in use", first.address());
         assert_eq!(error, expected);
     }
 

@@ -30,6 +30,18 @@ pub struct Presence {
     pub subjects: Subjects,
 }
 
+/// Why a node can't tell others that it is there.
+#[derive(Debug, thiserror::Error)]
+enum PresenceError {
+    #[error(transparent)]
+    Document(#[from] serde_json::Error),
+    #[error(transparent)]
+    Nats(#[from] NatsError),
+    /// The agent is ending.
+    #[error(transparent)]
+    Ended(#[from] tokio::task::JoinError),
+}
+
 impl Presence {
     /// Beats until told to stop, then takes the record away.
     pub async fn keep(self, mut stop: watch::Receiver<bool>) {
@@ -59,7 +71,7 @@ impl Presence {
             bucket = None;
             if complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY) {
                 complained = Some(Instant::now());
-                let fields = [("error", err)];
+                let fields = [("error", err.to_string())];
                 self.node
                     .say(Level::Warn, "Could not tell that we are here", &fields);
             }
@@ -84,7 +96,7 @@ impl Presence {
         sleep_until(told + REFUSALS_EVERY).await;
     }
 
-    async fn say_so(&self, bucket: &mut Option<Bucket>) -> Result<(), String> {
+    async fn say_so(&self, bucket: &mut Option<Bucket>) -> Result<(), PresenceError> {
         let node = self.node.clone();
         if let Some(loopback) = &node.services.loopback_only {
             // Noted there; the status tells it.
@@ -92,9 +104,8 @@ impl Presence {
         }
         // Facts may have to be gathered, and a file system may be slow.
         let status = tokio::task::spawn_blocking(move || node.status());
-        let status = status.await.map_err(|err| err.to_string())?;
-        let text = json::compact(&status).map_err(|err| err.to_string())?;
-        self.put(bucket, text).await.map_err(|err| err.to_string())
+        let text = json::compact(&status.await?)?;
+        Ok(self.put(bucket, text).await?)
     }
 
     async fn put(&self, bucket: &mut Option<Bucket>, text: String) -> Result<(), NatsError> {

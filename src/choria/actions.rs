@@ -62,7 +62,8 @@ impl Asked<'_> {
         let book = Book::open(&self.config.run_dir()).map_err(Failure::unknown)?;
         let action = match Action::named(&self.request.action) {
             Ok(action) => action,
-            Err(reason) => {
+            Err(unknown) => {
+                let reason = unknown.to_string();
                 self.audit(&About::default(), Some(&reason))?;
                 return Err(Failure::UnknownAction(reason));
             }
@@ -212,7 +213,7 @@ impl Asked<'_> {
         let file = self.config.state_dir.join("pause.json");
         match PauseStore::open(&file, self.clock.clone()) {
             // A pause that can't be read may be one.
-            (_, Some(trouble)) => Some(trouble),
+            (_, Some(trouble)) => Some(trouble.to_string()),
             (store, None) => store.current().map(|pause| pause.reason),
         }
     }

@@ -52,12 +52,17 @@ impl Action {
         }
     }
 
-    /// Returns the action of a name; otherwise what to say about the name.
-    pub fn named(name: &str) -> Result<Self, String> {
+    /// Returns the action of a name.
+    pub fn named(name: &str) -> Result<Self, UnknownAction> {
         let found = Self::ALL.into_iter().find(|action| action.as_str() == name);
-        found.ok_or_else(|| unknown_name("action", name, &Self::ALL.map(Self::as_str)))
+        found.ok_or_else(|| UnknownAction(name.into()))
     }
 }
+
+/// A name that is no action's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", unknown_name("action", .0, &Action::ALL.map(Action::as_str)))]
+pub struct UnknownAction(String);
 
 /// A DDL.
 #[derive(Clone, Debug, Deserialize)]

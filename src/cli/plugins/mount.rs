@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::definition::{Body, Entry};
 use super::input::{Input, InputType};
+use crate::cli::CliError;
 use crate::model::Value;
 use crate::model::value::Map;
 
@@ -160,8 +161,8 @@ pub(super) fn given(
     entry: &Entry,
     matches: &ArgMatches,
     variable: impl Fn(&str) -> Option<String> + Copy,
-) -> Result<Given, String> {
-    let values = |inputs: &[Input]| -> Result<Value, String> {
+) -> Result<Given, CliError> {
+    let values = |inputs: &[Input]| -> Result<Value, CliError> {
         let mut map = Map::new();
         for input in inputs {
             let value = input.value(typed(input, matches).as_deref(), variable)?;
@@ -236,7 +237,8 @@ commands:
             .try_get_matches_from(words)
             .map_err(|err| err.to_string())?;
         let (entry, matches) = called(&definition.commands, &matches).unwrap();
-        given(entry, matches, |name| (name == "PORT").then(|| "80".into()))
+        let given = given(entry, matches, |name| (name == "PORT").then(|| "80".into()));
+        given.map_err(|err| err.to_string())
     }
 
     #[test]

@@ -87,8 +87,9 @@ impl Call<'_> {
             Body::Missing => Vec::new(),
             Body::Words(text) => {
                 let text = renderer.render("command", text)?;
-                split_words(&text)
-                    .map_err(|err| CliError::failed(format!("command of {}: {err}", self.name)))?
+                split_words(&text).map_err(|err| {
+                    CliError::failed(err).at(format_args!("command of {}", self.name))
+                })?
             }
             Body::Script { text, shell } => {
                 let mut words = find_shell(shell.as_deref(), variables)?;
@@ -245,8 +246,7 @@ fn config(variables: &BTreeMap<String, String>) -> Result<Value, CliError> {
 
 fn read_config(path: &Path) -> Result<Value, CliError> {
     let text = discover::read(path).map_err(CliError::failed)?;
-    let node = document::parse(&text)
-        .map_err(|err| CliError::failed(format!("{}: {err}", path.display())))?;
+    let node = document::parse(&text).map_err(|err| CliError::failed(err).at(path.display()))?;
     Ok(node.to_value())
 }
 
@@ -257,7 +257,7 @@ fn find_shell(
 ) -> Result<Vec<String>, CliError> {
     if let Some(shell) = named {
         let mut words = split_words(shell)
-            .map_err(|err| CliError::failed(format!("shell {shell:?}: {err}")))?;
+            .map_err(|err| CliError::failed(err).at(format_args!("shell {shell:?}")))?;
         if words.len() == 1 {
             words.push("-c".into());
         }
@@ -291,9 +291,7 @@ fn described(program: &Passthrough) -> String {
 /// Asks a person, and returns only if the answer is yes.
 fn confirm(question: &str) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() {
-        return Err(CliError::usage(
-            "nobody is there to confirm: use --no-prompt",
-        ));
+        return Err(CliError::usage("nobody is there to confirm").hint("use --no-prompt"));
     }
     ask(question);
     let mut answer = String::new();
