@@ -293,11 +293,12 @@ impl Asked<'_> {
                 // A plain path gathers only the section that it begins with.
                 let first = query.split(['.', '|']).next().unwrap_or_default();
                 let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-                let root = match !first.is_empty() && first.chars().all(is_plain) {
-                    true => facts
+                let root = if !first.is_empty() && first.chars().all(is_plain) {
+                    facts
                         .section(first)
-                        .map(|section| [(first, section)].into_iter().collect()),
-                    false => Some(facts.all()),
+                        .map(|section| [(first, section)].into_iter().collect())
+                } else {
+                    Some(facts.all())
                 };
                 root.and_then(|root: model::Value| path::find(&root, query))
             }

@@ -187,9 +187,10 @@ pub(super) fn check(action: Action, data: &Map<String, Value>) -> Result<(), Fai
     let given = || data.keys().filter(|name| *name != FOR_CLIENTS);
     // A mistyped name explains a missing one.
     if let Some(stranger) = given().find(|name| !known.contains_key(*name)) {
-        return Err(match names.is_empty() {
-            true => Failure::invalid(format!("{} takes no inputs", action.as_str())),
-            false => Failure::invalid(unknown_name("input", stranger, &names)),
+        return Err(if names.is_empty() {
+            Failure::invalid(format!("{} takes no inputs", action.as_str()))
+        } else {
+            Failure::invalid(unknown_name("input", stranger, &names))
         });
     }
     for (name, input) in known {
@@ -211,9 +212,10 @@ impl Input {
             }
             (Sort::String, Value::String(text)) => {
                 let pattern = Regex::new(&self.validation).map_err(Failure::unknown)?;
-                match pattern.is_match(text) {
-                    true => Ok(()),
-                    false => wrong(&format!("does not match {}", self.validation)),
+                if pattern.is_match(text) {
+                    Ok(())
+                } else {
+                    wrong(&format!("does not match {}", self.validation))
                 }
             }
             (Sort::List, Value::String(text)) if self.list.contains(text) => Ok(()),

@@ -63,15 +63,16 @@ pub(super) fn command(entry: &Entry) -> Command {
         command = command.arg(flag.help(help));
     }
     // A command that can't be called says so, whatever it is given.
-    match entry.problems.is_empty() {
-        true => command,
-        false => command.arg(
+    if entry.problems.is_empty() {
+        command
+    } else {
+        command.arg(
             Arg::new("anything")
                 .num_args(0..)
                 .trailing_var_arg(true)
                 .allow_hyphen_values(true)
                 .hide(true),
-        ),
+        )
     }
 }
 
@@ -124,9 +125,10 @@ fn flag(input: &Input) -> Arg {
 }
 
 fn choices(arg: Arg, input: &Input) -> Arg {
-    match input.choices.is_empty() {
-        true => arg,
-        false => arg.value_parser(PossibleValuesParser::new(input.choices.clone())),
+    if input.choices.is_empty() {
+        arg
+    } else {
+        arg.value_parser(PossibleValuesParser::new(input.choices.clone()))
     }
 }
 

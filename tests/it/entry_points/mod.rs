@@ -588,7 +588,7 @@ fn without_flag_defaults(event: &mut Value) {
 /// line goes, too.
 fn plain_error(error: &str) -> String {
     let error = error.lines().next().unwrap_or_default();
-    let mut error = error.trim_start_matches("error: ").trim();
+    let mut error = error.trim_start_matches("ccm: error: ").trim();
     if let Some((rest, place)) = error.rsplit_once(" (")
         && (place.contains(" at ") || place.contains("inline") || place.contains(".yaml"))
     {
