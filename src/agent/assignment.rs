@@ -4,11 +4,12 @@
 //! bundles on disk, so that a node converges also while nobody can be asked; and writes what it
 //! converged to. No consumer is kept on the servers, so nothing is lost while the node is away.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::cache::{Cache, Copy};
-use super::feed::fetch_object;
+use super::feed::{Problem, fetch_object};
 use super::node::Node;
 use super::schedule::perform;
 use super::trust::loopback::NoTrust;
@@ -51,6 +52,21 @@ enum NotFollowed {
     Unfit(#[from] Unfit),
 }
 
+/// Why a bundle was not applied, or a report not written.
+#[derive(Debug, thiserror::Error)]
+enum AssignmentError {
+    #[error(transparent)]
+    Fetch(#[from] Problem),
+    #[error("has the digest {0}")]
+    Digest(String),
+    #[error(transparent)]
+    Refused(#[from] super::desk::Refusal),
+    #[error(transparent)]
+    Document(#[from] serde_json::Error),
+    #[error(transparent)]
+    Nats(#[from] NatsError),
+}
+
 /// Follows the assignment of a node.
 pub struct Assignments {
     node: Arc<Node>,
@@ -67,7 +83,7 @@ pub struct Assignments {
 
 impl Assignments {
     pub fn new(node: Arc<Node>, connection: Connection, subjects: Subjects, cache: Cache) -> Self {
-        let report = read_document(&node.state_dir.join("report.json"));
+        let report = read_document(&node.identity.state_dir.join("report.json"));
         Self {
             node,
             connection,
@@ -84,7 +100,7 @@ impl Assignments {
     pub async fn follow(&mut self, check: Check) {
         if let Some((wanted, asker)) = self.wanted().await
             && (check == Check::Always || self.is_new(&wanted))
-            && self.node.pause.current().is_none()
+            && self.node.services.pause.current().is_none()
         {
             self.converge(wanted, &asker, Trigger::Assignment).await;
         }
@@ -104,7 +120,7 @@ impl Assignments {
     pub async fn look_again(&mut self, manifest: &str) {
         if let Some((wanted, asker)) = self.last_seen()
             && wanted.manifests.iter().any(|it| source_of(it) == manifest)
-            && self.node.pause.current().is_none()
+            && self.node.services.pause.current().is_none()
         {
             self.converge(wanted, &asker, Trigger::Registration).await;
             self.tell().await;
@@ -137,10 +153,10 @@ impl Assignments {
                 critical.push(bundle.object());
             }
         }
-        let may_mend = !assignment.noop && self.node.pause.current().is_none();
+        let may_mend = !assignment.noop && self.node.services.pause.current().is_none();
         if may_mend && !critical.is_empty() {
             for bundle in &critical {
-                self.node.metrics.remediated(bundle);
+                self.node.services.metrics.remediated(bundle);
             }
             self.converge(assignment, &asker, Trigger::Remediation)
                 .await;
@@ -172,7 +188,7 @@ impl Assignments {
             }
             Err(NatsError::NoBucket(_)) => None,
             Err(NatsError::Denied(denial)) => {
-                self.complain("Could not read the assignment", &denial.to_string());
+                self.complain("Could not read the assignment", &denial);
                 self.last_seen()
             }
             Err(_) => self.last_seen(),
@@ -184,7 +200,7 @@ impl Assignments {
             return Err(NatsError::Closed);
         }
         let bucket = self.connection.bucket(DESIRED).await?;
-        let key = self.subjects.key(&self.node.identity.token());
+        let key = self.subjects.key(&self.node.identity.name.token());
         Ok(bucket.get(&key).await?.map(|entry| entry.value))
     }
 
@@ -195,7 +211,7 @@ impl Assignments {
     ) -> Result<(Assignment, Asker), (Option<Assignment>, NotFollowed)> {
         let found: Assignment =
             serde_json::from_slice(text).map_err(|err| (None, NotFollowed::from(err)))?;
-        let checked = match &self.node.loopback_only {
+        let checked = match &self.node.services.loopback_only {
             Some(loopback) => loopback.check().await.map_err(NotFollowed::from),
             None => Ok(()),
         };
@@ -215,12 +231,15 @@ impl Assignments {
             };
             return Err(unproven.into());
         }
-        self.node.gatekeeper.accept(assignment, &self.node.identity)
+        self.node
+            .services
+            .gatekeeper
+            .accept(assignment, &self.node.identity.name)
     }
 
     /// Returns the last one seen, if it would still be followed.
     fn last_seen(&self) -> Option<(Assignment, Asker)> {
-        let loopback = self.node.loopback_only.as_ref();
+        let loopback = self.node.services.loopback_only.as_ref();
         if loopback.is_some_and(|loopback| loopback.remote().is_some()) {
             return None;
         }
@@ -233,7 +252,7 @@ impl Assignments {
     fn refuse(&mut self, found: Option<&Assignment>, reason: &NotFollowed) {
         let signature = found.and_then(|found| found.signature.as_ref());
         let refusal = Refusal {
-            time: self.node.clock.now(),
+            time: self.node.services.clock.now(),
             what: Refusal::ASSIGNMENT.into(),
             generation: found.map(|found| found.generation),
             who: signature.map_or_else(String::new, |it| it.signer().to_owned()),
@@ -245,7 +264,7 @@ impl Assignments {
             return;
         }
         self.complain("Not following the assignment", &refusal.reason);
-        self.node.refusals.add(refusal.clone());
+        self.node.services.refusals.add(refusal.clone());
         self.note_refusal(Some(refusal));
     }
 
@@ -258,7 +277,7 @@ impl Assignments {
         }
         let report = Report {
             refusal,
-            timestamp: self.node.clock.now(),
+            timestamp: self.node.services.clock.now(),
             ..before.cloned().unwrap_or_else(|| self.empty_report())
         };
         self.keep("report.json", &report);
@@ -269,14 +288,14 @@ impl Assignments {
     fn empty_report(&self) -> Report {
         Report {
             protocol: REPORT.into(),
-            identity: self.node.identity.clone(),
+            identity: self.node.identity.name.clone(),
             generation: 0,
             manifests: Vec::new(),
             run: None,
             drift: Vec::new(),
             error: String::new(),
             refusal: None,
-            timestamp: self.node.clock.now(),
+            timestamp: self.node.services.clock.now(),
         }
     }
 
@@ -303,7 +322,7 @@ impl Assignments {
                     }
                 }
                 Err(reason) => {
-                    let fields = [("bundle", bundle.object()), ("error", reason.clone())];
+                    let fields = [("bundle", bundle.object()), ("error", reason.to_string())];
                     self.node
                         .say(Level::Error, "Could not apply a bundle", &fields);
                     error = format!("{}: {reason}", bundle.name);
@@ -316,14 +335,14 @@ impl Assignments {
         drift.truncate(MAX_DRIFT);
         let report = Report {
             protocol: REPORT.into(),
-            identity: self.node.identity.clone(),
+            identity: self.node.identity.name.clone(),
             generation: assignment.generation,
             manifests: assignment.manifests,
             run: worst,
             drift,
             error,
             refusal: self.refused.clone(),
-            timestamp: self.node.clock.now(),
+            timestamp: self.node.services.clock.now(),
         };
         self.keep("report.json", &report);
         self.report = Some((report, false));
@@ -337,7 +356,7 @@ impl Assignments {
         mode: Mode,
         governor: Option<&Claim>,
         trigger: Trigger,
-    ) -> Result<Done, String> {
+    ) -> Result<Done, AssignmentError> {
         let source = source_of(bundle);
         let copy = self.copy(&source, bundle).await?;
         let manifest = ManifestSource::Copy {
@@ -354,9 +373,7 @@ impl Assignments {
             },
             asker: asker.clone(),
         };
-        perform(&self.node, order)
-            .await
-            .map_err(|refusal| refusal.to_string())
+        Ok(perform(&self.node, order).await?)
     }
 
     /// Reports whether this assignment was applied to its end, in this life of the agent or before.
@@ -376,7 +393,7 @@ impl Assignments {
     }
 
     /// Returns the copy of a bundle, fetched if need be.
-    async fn copy(&self, source: &str, bundle: &BundleRef) -> Result<Copy, String> {
+    async fn copy(&self, source: &str, bundle: &BundleRef) -> Result<Copy, AssignmentError> {
         let promised = |copy: &Copy| copy.digest == bundle.digest.as_str();
         if let Some(copy) = self.cache.copy(source).filter(promised) {
             return Ok(copy);
@@ -389,10 +406,10 @@ impl Assignments {
         let object = bundle.object();
         let copy = fetch_object(&self.cache, &self.connection, MANIFESTS, &object).await?;
         // The object's own digest was checked; this one was promised.
-        match promised(&copy) {
-            true => Ok(copy),
-            false => Err(format!("has the digest {}", copy.digest)),
+        if !promised(&copy) {
+            return Err(AssignmentError::Digest(copy.digest));
         }
+        Ok(copy)
     }
 
     /// Keeps the time since when a resource has been drifting.
@@ -416,15 +433,11 @@ impl Assignments {
         if !self.connection.is_up() {
             return;
         }
-        let key = self.subjects.key(&self.node.identity.token());
+        let key = self.subjects.key(&self.node.identity.name.token());
         let told = async {
-            let text = json::compact(report).map_err(|err| err.to_string())?;
-            let bucket = self.connection.bucket(REPORTED).await;
-            let bucket = bucket.map_err(|err| err.to_string())?;
-            bucket
-                .put(&key, text.into())
-                .await
-                .map_err(|err| err.to_string())
+            let text = json::compact(report)?;
+            let bucket = self.connection.bucket(REPORTED).await?;
+            Ok::<_, AssignmentError>(bucket.put(&key, text.into()).await?)
         };
         match told.await {
             Ok(_) => *is_told = true,
@@ -435,20 +448,21 @@ impl Assignments {
     fn keep(&self, name: &str, document: &impl serde::Serialize) {
         let text = match json::compact(document) {
             Ok(text) => text,
-            Err(err) => return self.complain("Could not keep a document", &err.to_string()),
+            Err(err) => return self.complain("Could not keep a document", &err),
         };
         let file = self.file(name);
         if let Err(err) = files::write_private(&file, text.as_bytes(), Durability::Content) {
-            self.complain("Could not keep a document", &err.to_string());
+            self.complain("Could not keep a document", &err);
         }
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.node.state_dir.join(name)
+        self.node.identity.state_dir.join(name)
     }
 
-    fn complain(&self, text: &str, error: &str) {
-        self.node.say(Level::Warn, text, &[("error", error.into())]);
+    fn complain(&self, text: &str, error: &dyn fmt::Display) {
+        let fields = [("error", error.to_string())];
+        self.node.say(Level::Warn, text, &fields);
     }
 }
 

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use super::feed::get_signature;
 use super::trust::{Gatekeeper, Holds, SIGNATURE_LIMIT, Sources, Unvouched, fits};
-use crate::hiera::{DATA_KEY, Source};
+use crate::hiera::{DATA_KEY, HieraError, Source};
 use crate::model::signature::{BundleSignature, beside};
 use crate::model::{Value, json};
-use crate::nats::Bus;
+use crate::nats::{Bus, NatsError};
 use crate::run::data::{MAX_DATA, fetch, resolve};
-use crate::system::files::{self, Durability};
-use crate::system::{Clock, Digest};
+use crate::system::files::{self, Durability, FileError};
+use crate::system::{Clock, Digest, HttpError};
 use crate::template::env::Facts;
 
 /// The largest file of kept data: its document, as JSON, and who stands for it.
@@ -31,14 +31,24 @@ const WAITS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(1)
 const RECENT: Duration = Duration::from_secs(30);
 
 /// Why there is no data, or none that is fresh.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum DataProblem {
     #[error("could not resolve external data: {0}")]
-    Unresolved(String),
+    Unresolved(#[from] HieraError),
+    #[error("could not resolve external data: {0} resolves to no data")]
+    Empty(Source),
+    /// The signature of data on a server can't be fetched.
+    #[error("could not resolve external data: {0}")]
+    Http(#[from] HttpError),
+    /// The signature of data in a bucket can't be fetched.
+    #[error("could not resolve external data: {0}")]
+    Nats(#[from] NatsError),
     #[error("external data is not believed: {0}")]
     Refused(#[from] Unvouched),
     #[error("could not keep external data: {0}")]
-    Unkept(String),
+    Document(#[from] serde_json::Error),
+    #[error("could not keep external data: {0}")]
+    File(#[from] FileError),
 }
 
 /// Resolves the external data of an agent.
@@ -53,7 +63,7 @@ pub struct DataKeeper {
 }
 
 /// Data, and what there is to say about it.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub struct Resolved {
     pub data: Value,
     /// Why it is not fresh.
@@ -110,7 +120,9 @@ impl DataKeeper {
                     return Ok(Resolved { data, stale: None });
                 }
                 // A disk does not get better by being asked again.
-                Err(problem @ DataProblem::Unkept(_)) => return Err(problem),
+                Err(problem @ (DataProblem::Document(_) | DataProblem::File(_))) => {
+                    return Err(problem);
+                }
                 Err(problem) => match waits.next() {
                     Some(wait) => clock.sleep(*wait),
                     None => break problem,
@@ -168,11 +180,11 @@ impl DataKeeper {
         sources: Option<&Sources<'_>>,
     ) -> Result<Value, DataProblem> {
         let before = self.read_kept(source);
-        let body = fetch(source, bus).map_err(unresolved)?;
+        let body = fetch(source, bus)?;
         let signature = match sources {
             None => None,
             Some(sources) => {
-                let text = signature_of(source, bus).map_err(DataProblem::Unresolved)?;
+                let text = signature_of(source, bus)?;
                 let before = before.as_ref().and_then(|kept| kept.signature.as_ref());
                 let place = source.place();
                 Some(sources.believe(text.as_deref(), &place, Holds::Data, before)?)
@@ -181,7 +193,7 @@ impl DataKeeper {
         fits(signature.as_ref(), &Digest::of(&body))?;
         let kept = Kept {
             source: source.place(),
-            data: read(source, &body, facts).map_err(unresolved)?,
+            data: read(source, &body, facts)?,
             signature,
         };
         self.keep(&kept, before.as_ref())?;
@@ -195,9 +207,9 @@ impl DataKeeper {
         if before == Some(kept) {
             return Ok(());
         }
-        let text = json::compact(kept).map_err(|err| DataProblem::Unkept(err.to_string()))?;
-        files::write_private(&self.file, text.as_bytes(), Durability::Content)
-            .map_err(|err| DataProblem::Unkept(err.to_string()))
+        let text = json::compact(kept)?;
+        files::write_private(&self.file, text.as_bytes(), Durability::Content)?;
+        Ok(())
     }
 
     /// Returns the last data of a source that was good, if somebody stands for it where that is
@@ -222,19 +234,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn unresolved(err: impl ToString) -> DataProblem {
-    DataProblem::Unresolved(err.to_string())
-}
-
 /// Returns the text beside a source that says who stands for it; nothing if there is none.
-fn signature_of(source: &Source, bus: &Bus) -> Result<Option<Vec<u8>>, String> {
+fn signature_of(source: &Source, bus: &Bus) -> Result<Option<Vec<u8>>, DataProblem> {
     let found = match source {
         Source::File(_) => None,
-        Source::Http(url) => get_signature(url.reveal()).map_err(|err| err.to_string())?,
-        Source::Kv { bucket, key } => bus
-            .kv_bytes(bucket, &beside(key))
-            .map_err(|err| err.to_string())?
-            .map(Vec::from),
+        Source::Http(url) => get_signature(url.reveal())?,
+        Source::Kv { bucket, key } => bus.kv_bytes(bucket, &beside(key))?.map(Vec::from),
     };
     let limit = usize::try_from(SIGNATURE_LIMIT).unwrap_or(usize::MAX);
     // One that is longer is none that anybody made.
@@ -242,13 +247,13 @@ fn signature_of(source: &Source, bus: &Bus) -> Result<Option<Vec<u8>>, String> {
 }
 
 /// Returns the data of a document, resolved for these facts.
-fn read(source: &Source, body: &[u8], facts: &Facts) -> Result<Value, String> {
-    let document = source.read(body, DATA_KEY).map_err(|err| err.to_string())?;
-    let data = resolve(&document, facts).map_err(|err| err.to_string())?;
+fn read(source: &Source, body: &[u8], facts: &Facts) -> Result<Value, DataProblem> {
+    let document = source.read(body, DATA_KEY)?;
+    let data = resolve(&document, facts)?;
     match data.as_map() {
         Some(map) if !map.is_empty() => Ok(data),
         // Data that vanished is more likely a mistake than a wish.
-        _ => Err(format!("{source} resolves to no data")),
+        _ => Err(DataProblem::Empty(source.clone())),
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinError;
 
 use super::cache::{Cache, Copy};
 use super::node::Node;
@@ -111,7 +112,7 @@ impl Feed {
 
     /// Returns who stands for a copy.
     fn accept(&self, copy: &Copy, node: &Node) -> Result<Asker, Unvouched> {
-        let Some(sources) = node.gatekeeper.sources() else {
+        let Some(sources) = node.services.gatekeeper.sources() else {
             return Ok(Asker::default());
         };
         let signature = copy.signature.as_ref();
@@ -134,7 +135,7 @@ impl Feed {
                 ManifestLocation::Path(_) => std::future::pending().await,
                 ManifestLocation::Http(url) => self.poll(url, &node, &news).await,
                 ManifestLocation::Object { bucket, key } => {
-                    let tell = |err: &NatsError| self.complain(&node, &err.to_string());
+                    let tell = |err: &NatsError| self.complain(&node, err);
                     tokio::join!(
                         self.watch(bucket.as_str(), key, &node, &connection, &news),
                         missing::look_for(&connection, bucket.as_str(), key, tell),
@@ -166,13 +167,13 @@ impl Feed {
                     self.refuse(node, refusal);
                     tokio::time::sleep(POLL).await;
                 }
-                Ok(Err(Problem::Fetch(reason))) => {
-                    self.complain(node, &reason);
+                Ok(Err(problem)) => {
+                    self.complain(node, &problem);
                     tokio::time::sleep(backoff::delay(failed)).await;
                     failed += 1;
                 }
                 Err(err) => {
-                    self.complain(node, &err.to_string());
+                    self.complain(node, &err);
                     tokio::time::sleep(backoff::delay(failed)).await;
                     failed += 1;
                 }
@@ -190,15 +191,15 @@ impl Feed {
     ) {
         let mut watch = match connection.watch_objects(bucket) {
             Ok(watch) => watch,
-            Err(err) => return self.complain(node, &err.to_string()),
+            Err(err) => return self.complain(node, &err),
         };
-        let wants_signature = node.gatekeeper.sources().is_some();
+        let wants_signature = node.services.gatekeeper.sources().is_some();
         let signature = beside(key);
         let mut was_seen = false;
         while let Some(change) = watch.next().await {
             match change {
                 Change::Restart => was_seen = false,
-                Change::Denied(denial) => self.complain(node, &denial.to_string()),
+                Change::Denied(denial) => self.complain(node, &denial),
                 Change::Put(info) if info.name == key => {
                     was_seen = true;
                     self.is_gone.store(false, Ordering::Relaxed);
@@ -251,11 +252,11 @@ impl Feed {
                 // Either of the two will be put again, and the watch will tell.
                 Err(Problem::Refused(refusal)) => return self.refuse(node, refusal),
                 // Gone again; the watch will tell.
-                Err(Problem::Fetch(reason)) if failed >= MOST_TRIES => {
-                    return self.complain(node, &reason);
+                Err(problem) if failed >= MOST_TRIES => {
+                    return self.complain(node, &problem);
                 }
-                Err(Problem::Fetch(reason)) => {
-                    self.complain(node, &reason);
+                Err(problem) => {
+                    self.complain(node, &problem);
                     tokio::time::sleep(backoff::delay(failed)).await;
                     failed += 1;
                 }
@@ -271,7 +272,7 @@ impl Feed {
         connection: &Connection,
     ) -> Result<Copy, Problem> {
         let source = self.to_string();
-        let signature = match node.gatekeeper.sources() {
+        let signature = match node.services.gatekeeper.sources() {
             None => None,
             Some(sources) => {
                 let found = get_object(connection, bucket, &beside(key), SIGNATURE_LIMIT).await;
@@ -293,7 +294,7 @@ impl Feed {
     /// Asks a server for a bundle that is newer than the copy. Returns whether there was one.
     fn fetch_http(&self, url: &str, node: &Node) -> Result<bool, Problem> {
         let before = self.cache.copy(url);
-        let signature = match node.gatekeeper.sources() {
+        let signature = match node.services.gatekeeper.sources() {
             None => None,
             Some(sources) => {
                 let text = get_signature(url)?;
@@ -349,13 +350,13 @@ impl Feed {
 
     fn received(&self, node: &Node) {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        node.metrics.manifest_fetched(&self.to_string());
+        node.services.metrics.manifest_fetched(&self.to_string());
     }
 
     /// Tells that a bundle is not applied, and why: in the log each time, in the audit once.
     fn refuse(&self, node: &Node, refusal: Unvouched) {
         let (shown, reason) = (self.to_string(), refusal.to_string());
-        node.metrics.manifest_fetch_failed(&shown);
+        node.services.metrics.manifest_fetch_failed(&shown);
         let fields = [("manifest", shown.clone()), ("error", reason.clone())];
         node.say(Level::Error, "Not applying a manifest", &fields);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
@@ -365,7 +366,9 @@ impl Feed {
                 about: &shown,
                 ..audit::Request::default()
             };
-            node.audit.denied(node, Verb::Apply, &request, &reason);
+            node.services
+                .audit
+                .denied(node, Verb::Apply, &request, &reason);
         }
     }
 
@@ -377,45 +380,30 @@ impl Feed {
         }
     }
 
-    fn complain(&self, node: &Node, reason: &str) {
+    fn complain(&self, node: &Node, reason: &dyn fmt::Display) {
         let shown = self.to_string();
-        node.metrics.manifest_fetch_failed(&shown);
-        let fields = [("manifest", shown), ("error", reason.to_owned())];
+        node.services.metrics.manifest_fetch_failed(&shown);
+        let fields = [("manifest", shown), ("error", reason.to_string())];
         node.say(Level::Error, "Could not fetch a manifest", &fields);
     }
 }
 
 /// Why there is no new copy of a bundle.
 #[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error("{0}")]
-    Fetch(String),
+pub(super) enum Problem {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error(transparent)]
+    Nats(#[from] NatsError),
+    #[error(transparent)]
+    File(#[from] files::FileError),
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The agent is ending.
+    #[error(transparent)]
+    Ended(#[from] JoinError),
     #[error(transparent)]
     Refused(#[from] Unvouched),
-}
-
-impl From<HttpError> for Problem {
-    fn from(error: HttpError) -> Self {
-        Self::Fetch(error.to_string())
-    }
-}
-
-impl From<files::FileError> for Problem {
-    fn from(error: files::FileError) -> Self {
-        Self::Fetch(error.to_string())
-    }
-}
-
-impl From<SourceError> for Problem {
-    fn from(error: SourceError) -> Self {
-        Self::Fetch(error.to_string())
-    }
-}
-
-impl From<NatsError> for Problem {
-    fn from(error: NatsError) -> Self {
-        Self::Fetch(error.to_string())
-    }
 }
 
 /// Asks a server for the signature of what it has at a URL; nothing if there is none.
@@ -438,11 +426,9 @@ pub(super) async fn fetch_object(
     connection: &Connection,
     bucket: &str,
     name: &str,
-) -> Result<Copy, String> {
-    let content = get_object(connection, bucket, name, SIZE_LIMIT).await;
-    let content = content.map_err(|err| err.to_string())?;
-    let kept = keep(cache, format!("obj://{bucket}/{name}"), content, None).await;
-    kept.map_err(|err| err.to_string())
+) -> Result<Copy, Problem> {
+    let content = get_object(connection, bucket, name, SIZE_LIMIT).await?;
+    keep(cache, format!("obj://{bucket}/{name}"), content, None).await
 }
 
 async fn get_object(
@@ -468,8 +454,5 @@ async fn keep(
         let (digest, validators) = (Digest::of(&content), Validators::default());
         cache.keep(&source, &file, &digest, validators, signature)
     };
-    match tokio::task::spawn_blocking(keep).await {
-        Ok(kept) => Ok(kept?),
-        Err(err) => Err(Problem::Fetch(err.to_string())),
-    }
+    Ok(tokio::task::spawn_blocking(keep).await??)
 }

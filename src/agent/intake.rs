@@ -49,18 +49,18 @@ fn take(records: &Records<'_>, node: &Node) {
     for record in records.iter() {
         match record {
             Ok(Record::Event(event)) => {
-                node.outbox.event(&event);
-                node.metrics.resource_event(&event);
+                node.services.outbox.event(&event);
+                node.services.metrics.resource_event(&event);
             }
             // Another program need not know who we are in the fleet.
             Ok(Record::Run(run)) => reporter.finished(&RunSummary {
-                identity: node.identity.clone(),
-                collective: node.collective.clone(),
+                identity: node.identity.name.clone(),
+                collective: node.identity.collective.clone(),
                 ..*run
             }),
             Ok(Record::Check(check)) => reporter.checked(&check.as_checked()),
             Ok(Record::Services { entries, standing }) => reporter.services(&entries, standing),
-            Ok(Record::Line { level, text }) => node.log.line(&Line::new(level, text)),
+            Ok(Record::Line { level, text }) => node.services.log.line(&Line::new(level, text)),
             Ok(Record::LeftOut(records)) => {
                 let fields = [("events", records.to_string())];
                 let text = "Events of other runs were given up, too many waited";
@@ -79,5 +79,5 @@ fn take(records: &Records<'_>, node: &Node) {
             }
         }
     }
-    node.outbox.sync();
+    node.services.outbox.sync();
 }

@@ -72,10 +72,7 @@ impl Notes {
     /// Notes what was found first: should the same question get another answer later in the run,
     /// the run as a whole is out of date.
     fn note(&self, words: Words, found: Option<Digest>) {
-        let any = |word: String| match word.is_empty() {
-            true => "*".into(),
-            false => word,
-        };
+        let any = |word: String| if word.is_empty() { "*".into() } else { word };
         let words = words.map(any);
         let mut noted = lock(&self.0);
         if noted.len() < MOST_NOTED || noted.contains_key(&words) {

@@ -57,7 +57,7 @@ use intake::Takeover;
 use lookups::{Keeper, Lookups};
 use metrics::Metrics;
 use monitor::{Monitor, MonitorError, Probes};
-use node::{Memory, Node, VERSION};
+use node::{Identity, Node, RunState, Services, VERSION};
 use outbox::Outbox;
 use presence::Presence;
 use publisher::Publisher;
@@ -156,7 +156,7 @@ impl Agent {
         };
         let node = build(config, &subjects, &connection, &spool, parts)?;
         let fields = [
-            ("identity", node.identity.to_string()),
+            ("identity", node.identity.name.to_string()),
             ("version", VERSION.to_owned()),
             ("events", recovered.to_string()),
         ];
@@ -207,6 +207,11 @@ impl Agent {
         &self.node
     }
 
+    /// Returns what the agent counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.node.services.metrics
+    }
+
     /// Stops: nothing new begins, the current run gets its time, events go out, presence ends.
     pub async fn stop(self) {
         let Self {
@@ -218,15 +223,17 @@ impl Agent {
             mut publishing,
         } = self;
         node.say(Level::Info, "Agent stopping", &[]);
-        node.desk.close();
+        node.services.desk.close();
         stop.send_replace(true);
         if !is_idle(&node, RUN_GRACE).await {
             node.say(Level::Warn, "Stopping a run that takes too long", &[]);
-            node.desk.cancel_current("the agent is shutting down");
+            node.services
+                .desk
+                .cancel_current("the agent is shutting down");
             is_idle(&node, KILL_GRACE).await;
         }
         while tasks.join_next().await.is_some() {}
-        node.outbox.sync();
+        node.services.outbox.sync();
         stop_publishing.send_replace(true);
         while publishing.join_next().await.is_some() {}
         connection.drain().await;
@@ -236,8 +243,8 @@ impl Agent {
         let publishing = publish(
             spool,
             self.connection.clone(),
-            self.node.metrics.clone(),
-            self.node.log.clone(),
+            self.node.services.metrics.clone(),
+            self.node.services.log.clone(),
             self.stop_publishing.subscribe(),
         );
         self.publishing.spawn(publishing);
@@ -246,14 +253,16 @@ impl Agent {
     /// Tells Choria's tools what happens, to the very end.
     fn begin_telling(&mut self) {
         let stopped = self.stop_publishing.subscribe();
-        let telling = self.node.herald.clone();
+        let telling = self.node.services.herald.clone();
         self.publishing
             .spawn(telling.tell(self.connection.clone(), stopped));
     }
 
     /// Publishes the services of this node, if the file says where.
     fn begin_registering(&mut self, config: &Config) {
-        if let (Some(registrar), Some(destination)) = (&self.node.registrar, config.destination()) {
+        if let (Some(registrar), Some(destination)) =
+            (&self.node.services.registrar, config.destination())
+        {
             let registering = registrar.clone().publish(
                 self.connection.clone(),
                 destination,
@@ -318,12 +327,12 @@ impl Agent {
         };
         let schedule = Schedule::new(self.node.clone(), feeds, assignments, times);
         let (ask, outdated) = mpsc::channel(1);
-        if let Some(lookups) = &self.node.lookups {
+        if let Some(lookups) = &self.node.services.lookups {
             let keeper = Keeper::new(
                 lookups.clone(),
                 self.connection.clone(),
                 config.registration_stream.clone(),
-                self.node.log.clone(),
+                self.node.services.log.clone(),
                 times.floor(),
             );
             self.tasks.spawn(keeper.keep(ask, self.stop.subscribe()));
@@ -381,13 +390,16 @@ impl Agent {
                     _ = patrol.tick() => {}
                 }
                 node.patrol();
-                node.desk.enforce_time_limit();
-                let (current, waiting) = node.desk.status();
-                node.metrics
+                node.services.desk.enforce_time_limit();
+                let (current, waiting) = node.services.desk.status();
+                node.services
+                    .metrics
                     .queued(waiting + usize::from(current.is_some()));
-                node.metrics.connected(connection.is_up());
-                node.metrics.paused(node.pause.current().is_some());
-                node.metrics.spooled(node.outbox.status());
+                node.services.metrics.connected(connection.is_up());
+                node.services
+                    .metrics
+                    .paused(node.services.pause.current().is_some());
+                node.services.metrics.spooled(node.services.outbox.status());
             }
         });
     }
@@ -408,7 +420,10 @@ impl Agent {
             let stop = async move {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
-            if let Err(err) = monitor.serve(node.metrics.clone(), probes, stop).await {
+            if let Err(err) = monitor
+                .serve(node.services.metrics.clone(), probes, stop)
+                .await
+            {
                 let fields = [("error", err.to_string())];
                 node.say(Level::Error, "No longer serving metrics", &fields);
             }
@@ -419,12 +434,12 @@ impl Agent {
 
 /// Warns where orders are obeyed that nobody signed, and where none can be obeyed.
 fn warn_about_trust(node: &Node) {
-    if node.gatekeeper.requires_signatures() == Some(false) {
+    if node.services.gatekeeper.requires_signatures() == Some(false) {
         let text = "Requests and assignments without a signature are obeyed: agent.yaml says \
                     trust: {required: false}";
         node.say(Level::Warn, text, &[]);
     }
-    let loopback = node.loopback_only.as_ref();
+    let loopback = node.services.loopback_only.as_ref();
     if let Some(server) = loopback.and_then(LoopbackOnly::remote) {
         let fields = [("reason", NoTrust::Remote { server }.to_string())];
         node.say(Level::Warn, "Requests and assignments are refused", &fields);
@@ -433,7 +448,7 @@ fn warn_about_trust(node: &Node) {
 
 /// Waits for the current run and reports whether it ended in time.
 async fn is_idle(node: &Node, limit: Duration) -> bool {
-    let desk = node.desk.clone();
+    let desk = node.services.desk.clone();
     let wait = tokio::task::spawn_blocking(move || desk.wait_until_idle(limit));
     wait.await.unwrap_or(true)
 }
@@ -488,8 +503,16 @@ fn build(
     let registrar = config
         .registration
         .map(|_| Registrar::new(clock.clone(), metrics.clone(), log.clone()));
-    let node = Node {
-        identity: config.identity.clone(),
+    let facts = match facts {
+        Some(facts) => FactsKeeper::fixed(facts, clock.clone(), metrics.clone(), log.clone()),
+        None => {
+            let interval = config.facts_interval;
+            let (metrics, log) = (metrics.clone(), log.clone());
+            FactsKeeper::new(places, clock.clone(), interval, metrics, log)
+        }
+    };
+    let identity = Identity {
+        name: config.identity.clone(),
         collective: config.collective.clone(),
         groups: config.groups.clone(),
         started: clock.now(),
@@ -503,14 +526,10 @@ fn build(
             .map(|(key, value)| (key.as_str(), Value::from(value.as_str())))
             .collect(),
         state_dir: config.state_dir.clone(),
-        facts: match facts {
-            Some(facts) => FactsKeeper::fixed(facts, clock.clone(), metrics.clone(), log.clone()),
-            None => {
-                let interval = config.facts_interval;
-                let (metrics, log) = (metrics.clone(), log.clone());
-                FactsKeeper::new(places, clock.clone(), interval, metrics, log)
-            }
-        },
+        registration_stream: config.registration_stream.clone(),
+    };
+    let services = Services {
+        facts,
         data: DataKeeper::new(
             config.external_data_url.clone(),
             config.state_dir.join("data.json"),
@@ -527,20 +546,20 @@ fn build(
         outbox,
         herald,
         registrar,
-        registration_stream: config.registration_stream.clone(),
         lookups: config.registration_watch.then(Lookups::default),
         bus: Bus::over(connection.clone(), Handle::current()),
         executor,
         metrics,
         log,
-        memory: Memory::new()?,
+    };
+    let node = Node {
+        identity,
+        services,
+        state: RunState::new()?,
     };
     if let Some(reason) = trouble {
-        node.say(
-            Level::Warn,
-            "Could not read the pause",
-            &[("error", reason)],
-        );
+        let fields = [("error", reason.to_string())];
+        node.say(Level::Warn, "Could not read the pause", &fields);
     }
     Ok(node)
 }

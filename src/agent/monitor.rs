@@ -36,14 +36,23 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    #[error("listen on {address}: {cause}; see the keys monitor_port and monitor_address")]
+    #[error("listen on {address}: {cause}")]
     Bind { address: SocketAddr, cause: Cause },
     #[error("serve {address}: {cause}")]
     Serve { address: SocketAddr, cause: Cause },
 }
 
+/// What is wrong with an agent that runs.
+#[derive(Debug, thiserror::Error)]
+pub enum Unhealthy {
+    #[error("nothing moved for {seconds} seconds")]
+    Still { seconds: u64 },
+    #[error("the first run is not over yet")]
+    FirstRun,
+}
+
 /// Says that all is well, or what is not. It is asked for every request and must not wait.
-pub type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+pub type Probe = Box<dyn Fn() -> Result<(), Unhealthy> + Send + Sync>;
 
 /// What the agent knows about itself.
 pub struct Probes {
@@ -132,11 +141,11 @@ fn routes(metrics: Metrics, probes: Probes) -> Router {
         .merge(health)
 }
 
-fn answer(result: Result<(), String>) -> Response {
+fn answer(result: Result<(), Unhealthy>) -> Response {
     match result {
         Ok(()) => Json(json!({"status": "ok"})).into_response(),
         Err(reason) => {
-            let body = json!({"status": "failed", "reason": reason});
+            let body = json!({"status": "failed", "reason": reason.to_string()});
             (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
         }
     }
@@ -176,9 +185,9 @@ mod tests {
         let known = is_ready.clone();
         let probes = Probes {
             alive: Box::new(|| Ok(())),
-            ready: Box::new(move || match known.load(Ordering::SeqCst) {
-                true => Ok(()),
-                false => Err("nothing was applied yet".into()),
+            ready: Box::new(move || {
+                let is_ready = known.load(Ordering::SeqCst);
+                is_ready.then_some(()).ok_or(Unhealthy::FirstRun)
             }),
         };
         let stopped = async { drop(stopped.await) };
@@ -234,7 +243,7 @@ mod tests {
             answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"),
             "{answer}"
         );
-        let body = "{\"status\":\"failed\",\"reason\":\"nothing was applied yet\"}";
+        let body = "{\"status\":\"failed\",\"reason\":\"the first run is not over yet\"}";
         assert!(answer.ends_with(body), "{answer}");
         served.is_ready.store(true, Ordering::SeqCst);
         let answer = get(served.address, "/readyz").await;
@@ -259,10 +268,7 @@ mod tests {
             ..HERE
         };
         let error = Monitor::bind(taken).await.unwrap_err().to_string();
-        let expected = format!(
-            "listen on {}: address already in use; see the keys monitor_port and monitor_address",
-            first.address()
-        );
+        let expected = format!("listen on {}: address already in use", first.address());
         assert_eq!(error, expected);
     }
 

@@ -14,6 +14,7 @@ use super::facts::FactsKeeper;
 use super::herald::Herald;
 use super::lookups::Lookups;
 use super::metrics::Metrics;
+use super::monitor::Unhealthy;
 use super::outbox::Outbox;
 use super::registrar::Registrar;
 use super::trust::Gatekeeper;
@@ -40,50 +41,60 @@ const MOST_STILL: u64 = 30;
 
 /// What every part of an agent shares.
 pub struct Node {
-    pub identity: NodeName,
-    pub collective: Token,
-    pub groups: Vec<Token>,
-    pub started: DateTime<Utc>,
-    pub beat: Duration,
+    pub(super) identity: Identity,
+    pub(super) services: Services,
+    pub(super) state: RunState,
+}
+
+/// What a node is called, and how it was configured; none of it changes while it runs.
+pub(super) struct Identity {
+    pub(super) name: NodeName,
+    pub(super) collective: Token,
+    pub(super) groups: Vec<Token>,
+    pub(super) started: DateTime<Utc>,
+    pub(super) beat: Duration,
     /// Whatever is asked, nothing is changed.
-    pub noop: bool,
+    pub(super) noop: bool,
     /// Which slot a run needs, unless it says so itself.
-    pub governor: Option<Claim>,
+    pub(super) governor: Option<Claim>,
     /// The collective whose governors are asked.
-    pub choria: Token,
+    pub(super) choria: Token,
     /// The package module of a plain `provider: cfengine`.
-    pub cfengine_module: Option<String>,
+    pub(super) cfengine_module: Option<String>,
     /// The variables of the process, as templates see them.
-    pub environ: Value,
-    pub state_dir: PathBuf,
-    pub clock: Arc<dyn Clock>,
-    pub facts: FactsKeeper,
-    pub data: DataKeeper,
-    pub pause: PauseStore,
-    pub gatekeeper: Gatekeeper,
-    /// Decides instead where the agent's file says nothing about trust.
-    pub loopback_only: Option<LoopbackOnly>,
-    pub refusals: Refusals,
-    pub audit: Audit,
-    pub desk: Desk,
-    pub outbox: Outbox,
-    pub herald: Herald,
-    /// Takes the services of this node, if they are registered.
-    pub registrar: Option<Registrar>,
+    pub(super) environ: Value,
+    pub(super) state_dir: PathBuf,
     /// Where templates look services up.
-    pub registration_stream: String,
+    pub(super) registration_stream: String,
+}
+
+/// What a node works with.
+pub(super) struct Services {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) facts: FactsKeeper,
+    pub(super) data: DataKeeper,
+    pub(super) pause: PauseStore,
+    pub(super) gatekeeper: Gatekeeper,
+    /// Decides instead where the agent's file says nothing about trust.
+    pub(super) loopback_only: Option<LoopbackOnly>,
+    pub(super) refusals: Refusals,
+    pub(super) audit: Audit,
+    pub(super) desk: Desk,
+    pub(super) outbox: Outbox,
+    pub(super) herald: Herald,
+    /// Takes the services of this node, if they are registered.
+    pub(super) registrar: Option<Registrar>,
     /// Takes what manifests look up, if that is watched.
-    pub lookups: Option<Lookups>,
-    pub bus: Bus,
-    pub metrics: Metrics,
-    pub log: Log,
+    pub(super) lookups: Option<Lookups>,
+    pub(super) bus: Bus,
+    pub(super) metrics: Metrics,
+    pub(super) log: Log,
     /// Carries out what the node is asked.
-    pub executor: Arc<dyn Executor>,
-    pub(super) memory: Memory,
+    pub(super) executor: Arc<dyn Executor>,
 }
 
 /// What a node remembers while it runs.
-pub(super) struct Memory {
+pub(super) struct RunState {
     ids: Mutex<EventIds>,
     last_run: Mutex<Option<RunSummary>>,
     generation: AtomicU64,
@@ -95,7 +106,7 @@ pub(super) struct Memory {
     news: Notify,
 }
 
-impl Memory {
+impl RunState {
     pub(super) fn new() -> Result<Self, RandomError> {
         Ok(Self {
             ids: Mutex::new(EventIds::new()?),
@@ -114,92 +125,96 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Node {
     /// Returns an id that is greater than all before it.
-    pub fn next_id(&self) -> EventId {
-        lock(&self.memory.ids).next(self.clock.now())
+    pub(super) fn next_id(&self) -> EventId {
+        lock(&self.state.ids).next(self.services.clock.now())
     }
 
     /// Returns what the node says about itself.
     pub fn status(&self) -> NodeStatus {
-        let (current_run, queued) = self.desk.status();
+        let (current_run, queued) = self.services.desk.status();
         NodeStatus {
             protocol: NODE_STATUS.into(),
-            identity: self.identity.clone(),
-            collective: self.collective.clone(),
-            groups: self.groups.clone(),
+            identity: self.identity.name.clone(),
+            collective: self.identity.collective.clone(),
+            groups: self.identity.groups.clone(),
             version: VERSION.into(),
-            started: self.started,
-            timestamp: self.clock.now(),
-            beat: self.beat.as_secs(),
+            started: self.identity.started,
+            timestamp: self.services.clock.now(),
+            beat: self.identity.beat.as_secs(),
             current_run,
             queued,
-            last_run: lock(&self.memory.last_run).clone(),
-            pause: self.pause.current(),
+            last_run: lock(&self.state.last_run).clone(),
+            pause: self.services.pause.current(),
             trust: self.trust_status(),
-            spool: self.outbox.status(),
+            spool: self.services.outbox.status(),
             generation: self.generation(),
-            facts: self.facts.for_selection(),
+            facts: self.services.facts.for_selection(),
         }
     }
 
     /// Remembers and publishes how a run ended.
-    pub fn finish(&self, run: &RunSummary) {
-        self.outbox.run(run);
-        self.outbox.sync();
-        self.herald.manifest(run);
-        self.metrics.run_finished(run, run.summary.total_duration);
-        *lock(&self.memory.last_run) = Some(run.clone());
+    pub(super) fn finish(&self, run: &RunSummary) {
+        self.services.outbox.run(run);
+        self.services.outbox.sync();
+        self.services.herald.manifest(run);
+        self.services
+            .metrics
+            .run_finished(run, run.summary.total_duration);
+        *lock(&self.state.last_run) = Some(run.clone());
         self.has_news();
     }
 
     /// Notes that a run began or ended, for whoever tells others.
-    pub fn has_news(&self) {
-        self.memory.news.notify_one();
+    pub(super) fn has_news(&self) {
+        self.state.news.notify_one();
     }
 
     /// Returns when a run began or ended since this was last asked.
-    pub async fn news(&self) {
-        self.memory.news.notified().await;
+    pub(super) async fn news(&self) {
+        self.state.news.notified().await;
     }
 
-    pub fn generation(&self) -> u64 {
-        self.memory.generation.load(Ordering::Relaxed)
+    pub(super) fn generation(&self) -> u64 {
+        self.state.generation.load(Ordering::Relaxed)
     }
 
-    pub fn set_generation(&self, generation: u64) {
-        self.memory.generation.store(generation, Ordering::Relaxed);
+    pub(super) fn set_generation(&self, generation: u64) {
+        self.state.generation.store(generation, Ordering::Relaxed);
     }
 
     /// Notes that somebody looks after the node.
-    pub fn patrol(&self) {
-        let now = self.clock.monotonic().as_secs();
-        self.memory.patrolled.store(now, Ordering::Relaxed);
+    pub(super) fn patrol(&self) {
+        let now = self.services.clock.monotonic().as_secs();
+        self.state.patrolled.store(now, Ordering::Relaxed);
     }
 
     /// Notes that what the node should be was tried.
-    pub fn converged(&self) {
-        self.memory.has_converged.store(true, Ordering::Relaxed);
+    pub(super) fn converged(&self) {
+        self.state.has_converged.store(true, Ordering::Relaxed);
     }
 
     /// Says that the agent goes round, or for how long it does not.
-    pub fn is_alive(&self) -> Result<(), String> {
-        let last = self.memory.patrolled.load(Ordering::Relaxed);
-        match self.clock.monotonic().as_secs().saturating_sub(last) {
-            still if still > MOST_STILL => Err(format!("nothing moved for {still} seconds")),
-            _ => Ok(()),
+    pub fn is_alive(&self) -> Result<(), Unhealthy> {
+        let last = self.state.patrolled.load(Ordering::Relaxed);
+        let now = self.services.clock.monotonic().as_secs();
+        let seconds = now.saturating_sub(last);
+        if seconds > MOST_STILL {
+            return Err(Unhealthy::Still { seconds });
         }
+        Ok(())
     }
 
     /// Says that the agent does its work, or what is in its way.
-    pub fn is_ready(&self) -> Result<(), String> {
-        match self.memory.has_converged.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => Err("the first run is not over yet".into()),
+    pub fn is_ready(&self) -> Result<(), Unhealthy> {
+        if !self.state.has_converged.load(Ordering::Relaxed) {
+            return Err(Unhealthy::FirstRun);
         }
+        Ok(())
     }
 
-    pub fn say(&self, level: Level, text: &str, fields: &[(&'static str, String)]) {
+    pub(super) fn say(&self, level: Level, text: &str, fields: &[(&'static str, String)]) {
         let mut line = Line::new(level, text);
         line.fields.extend_from_slice(fields);
-        self.log.line(&line);
+        self.services.log.line(&line);
     }
 }

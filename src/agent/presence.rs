@@ -30,11 +30,23 @@ pub struct Presence {
     pub subjects: Subjects,
 }
 
+/// Why a node can't tell others that it is there.
+#[derive(Debug, thiserror::Error)]
+enum PresenceError {
+    #[error(transparent)]
+    Document(#[from] serde_json::Error),
+    #[error(transparent)]
+    Nats(#[from] NatsError),
+    /// The agent is ending.
+    #[error(transparent)]
+    Ended(#[from] tokio::task::JoinError),
+}
+
 impl Presence {
     /// Beats until told to stop, then takes the record away.
     pub async fn keep(self, mut stop: watch::Receiver<bool>) {
         let mut link = self.connection.state();
-        let mut beat = interval(self.node.beat);
+        let mut beat = interval(self.node.identity.beat);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut complained: Option<Instant> = None;
         let mut told = Instant::now();
@@ -43,7 +55,7 @@ impl Presence {
             tokio::select! {
                 _ = stop.wait_for(|stopped| *stopped) => break,
                 _ = beat.tick() => {}
-                () = self.node.pause.changed() => {}
+                () = self.node.services.pause.changed() => {}
                 Ok(()) = link.changed() => {}
                 () = self.news() => {}
                 () = self.refusals(told) => {}
@@ -59,7 +71,7 @@ impl Presence {
             bucket = None;
             if complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY) {
                 complained = Some(Instant::now());
-                let fields = [("error", err)];
+                let fields = [("error", err.to_string())];
                 self.node
                     .say(Level::Warn, "Could not tell that we are here", &fields);
             }
@@ -80,21 +92,20 @@ impl Presence {
 
     /// Waits until something was refused, and until it may be told.
     async fn refusals(&self, told: Instant) {
-        self.node.refusals.news().await;
+        self.node.services.refusals.news().await;
         sleep_until(told + REFUSALS_EVERY).await;
     }
 
-    async fn say_so(&self, bucket: &mut Option<Bucket>) -> Result<(), String> {
+    async fn say_so(&self, bucket: &mut Option<Bucket>) -> Result<(), PresenceError> {
         let node = self.node.clone();
-        if let Some(loopback) = &node.loopback_only {
+        if let Some(loopback) = &node.services.loopback_only {
             // Noted there; the status tells it.
             let _ = loopback.check().await;
         }
         // Facts may have to be gathered, and a file system may be slow.
         let status = tokio::task::spawn_blocking(move || node.status());
-        let status = status.await.map_err(|err| err.to_string())?;
-        let text = json::compact(&status).map_err(|err| err.to_string())?;
-        self.put(bucket, text).await.map_err(|err| err.to_string())
+        let text = json::compact(&status.await?)?;
+        Ok(self.put(bucket, text).await?)
     }
 
     async fn put(&self, bucket: &mut Option<Bucket>, text: String) -> Result<(), NatsError> {
@@ -107,6 +118,6 @@ impl Presence {
     }
 
     fn key(&self) -> String {
-        self.subjects.key(&self.node.identity.token())
+        self.subjects.key(&self.node.identity.name.token())
     }
 }

@@ -33,32 +33,32 @@ impl<'a> Reporter<'a> {
 
 impl Sink for Reporter<'_> {
     fn event(&mut self, event: &TransactionEvent, manifest: Option<&str>) {
-        self.node.outbox.event(event);
-        self.node.metrics.resource_event(event);
+        self.node.services.outbox.event(event);
+        self.node.services.metrics.resource_event(event);
         let mut line = status_line(event);
         if let Some(manifest) = manifest {
             line.fields.insert(0, ("manifest", manifest.into()));
         }
-        self.node.log.line(&line);
+        self.node.services.log.line(&line);
     }
 
     fn line(&mut self, line: &Line) {
-        self.node.log.line(line);
+        self.node.services.log.line(line);
     }
 
     fn checked(&mut self, checked: &Checked<'_>) {
         let type_name = checked.type_name.as_str();
-        self.node.metrics.health_checked(
+        self.node.services.metrics.health_checked(
             type_name,
             checked.name,
             &checked.check.name,
             checked.took,
         );
-        self.node.herald.checked(checked);
+        self.node.services.herald.checked(checked);
     }
 
     fn services(&mut self, entries: &[Entry], standing: Standing) {
-        if let Some(registrar) = &self.node.registrar {
+        if let Some(registrar) = &self.node.services.registrar {
             registrar.take(entries, standing);
         }
     }
@@ -66,26 +66,33 @@ impl Sink for Reporter<'_> {
     fn slot(&mut self, governor: &GovernorName, progress: SlotProgress) {
         let node = self.node;
         match progress {
-            SlotProgress::Waiting => node.desk.wait_for(Some(format!("governor {governor}"))),
+            SlotProgress::Waiting => node
+                .services
+                .desk
+                .wait_for(Some(format!("governor {governor}"))),
             SlotProgress::Entered(sequence) => {
-                node.desk.wait_for(None);
-                node.herald.slot(governor, sequence, SlotEvent::Enter);
+                node.services.desk.wait_for(None);
+                node.services
+                    .herald
+                    .slot(governor, sequence, SlotEvent::Enter);
             }
             SlotProgress::NotEntered { given_up } => {
-                node.desk.wait_for(None);
+                node.services.desk.wait_for(None);
                 if !given_up {
-                    node.herald.slot(governor, 0, SlotEvent::Timeout);
+                    node.services.herald.slot(governor, 0, SlotEvent::Timeout);
                 }
             }
             SlotProgress::Left(sequence) => {
-                node.herald.slot(governor, sequence, SlotEvent::Exit);
+                node.services
+                    .herald
+                    .slot(governor, sequence, SlotEvent::Exit);
             }
         }
     }
 
     fn finished(&mut self, run: &RunSummary) {
         self.node.finish(run);
-        self.node.log.line(&closing(run));
+        self.node.services.log.line(&closing(run));
     }
 
     /// Keeps a diff for the answer. Nobody watches one in a log, and it may show more than an

@@ -134,6 +134,7 @@ impl Schedule {
     fn next_tick(&self) -> Instant {
         let now = self
             .node
+            .services
             .clock
             .now()
             .signed_duration_since(DateTime::UNIX_EPOCH);
@@ -168,7 +169,7 @@ impl Schedule {
     /// Applies one feed, unless the node is paused, nothing was fetched yet, or the clock asks
     /// for what was just done.
     async fn apply(&mut self, number: usize, trigger: Trigger) {
-        let now = self.node.clock.monotonic();
+        let now = self.node.services.clock.monotonic();
         let Some(turn) = self.feeds.get_mut(number) else {
             return;
         };
@@ -216,7 +217,7 @@ impl Schedule {
             if self.is_paused() {
                 return;
             }
-            self.node.metrics.remediated(&what.0.shown());
+            self.node.services.metrics.remediated(&what.0.shown());
             let trigger = Trigger::Remediation;
             self.perform(order(&self.node, what, trigger, Mode::default()))
                 .await;
@@ -224,7 +225,7 @@ impl Schedule {
     }
 
     fn is_paused(&self) -> bool {
-        match self.node.pause.current() {
+        match self.node.services.pause.current() {
             None => false,
             Some(pause) => {
                 let fields = [("reason", pause.reason)];
@@ -264,7 +265,7 @@ fn order(
 pub(super) async fn perform(node: &Arc<Node>, order: Order) -> Result<Done, Refusal> {
     let (tell, told) = oneshot::channel();
     let worker = node.clone();
-    node.desk.submit(Job {
+    node.services.desk.submit(Job {
         run: order.as_current(node),
         deadline: None,
         work: Box::new(move |leave| {

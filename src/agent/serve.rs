@@ -32,7 +32,7 @@ pub async fn listen(
 ) -> Result<(Served, Vec<Verb>), NatsError> {
     let mut endpoints = Vec::new();
     let mut verbs = Vec::new();
-    let token = node.identity.token();
+    let token = node.identity.name.token();
     for verb in Verb::ALL {
         let mut add = |name: String, subject, scope: &str| {
             endpoints.push(Endpoint {
@@ -44,7 +44,7 @@ pub async fn listen(
         };
         add(verb.as_str().into(), subjects.all(verb), "all");
         add(format!("{verb}-node"), subjects.node(&token, verb), "node");
-        for group in &node.groups {
+        for group in &node.identity.groups {
             let name = format!("{verb}-group-{group}");
             add(name, subjects.group(group, verb), "group");
         }
@@ -55,8 +55,11 @@ pub async fn listen(
         version: VERSION.into(),
         description: "configuration management agent".into(),
         metadata: [
-            ("identity".to_owned(), node.identity.to_string()),
-            ("collective".to_owned(), node.collective.to_string()),
+            ("identity".to_owned(), node.identity.name.to_string()),
+            (
+                "collective".to_owned(),
+                node.identity.collective.to_string(),
+            ),
         ]
         .into(),
     };
@@ -93,8 +96,8 @@ pub async fn answer(
                 request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
                 ..Request::default()
             };
-            node.audit.denied(&node, verb, &request, NO_REPLY);
-            node.metrics.requested(verb.as_str(), "denied");
+            node.services.audit.denied(&node, verb, &request, NO_REPLY);
+            node.services.metrics.requested(verb.as_str(), "denied");
             incoming.ignore();
             continue;
         }
@@ -127,7 +130,7 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering
             request_id: incoming.header(REQUEST_ID).unwrap_or_default(),
             ..Request::default()
         };
-        node.audit.denied(node, verb, &request, reason);
+        node.services.audit.denied(node, verb, &request, reason);
         refuse(verb, code, text)
     };
     let turn_down = |code, reason: &str, text: String| turn_down_of("", code, reason, text);
@@ -140,8 +143,8 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering
         answering.look_at_assignment();
     }
     let remember = |who: &str, reason: &str| {
-        node.refusals.add(Refusal {
-            time: node.clock.now(),
+        node.services.refusals.add(Refusal {
+            time: node.services.clock.now(),
             what: verb.as_str().into(),
             generation: None,
             who: who.into(),
@@ -166,14 +169,18 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering
         };
         turn_down_of(&refused.signer, code::DENIED, &reason, text)
     };
-    if let Some(loopback) = node.loopback_only.as_ref().filter(|_| is_order(verb))
+    if let Some(loopback) = node
+        .services
+        .loopback_only
+        .as_ref()
+        .filter(|_| is_order(verb))
         && let Err(err) = loopback.check().await
     {
         let reason = err.to_string();
         remember(caller, &reason);
         return turn_down(code::DENIED, &reason, format!("denied: {reason}"));
     }
-    let keeper = &node.gatekeeper;
+    let keeper = &node.services.gatekeeper;
     let admitted = keeper.admit(verb, &incoming.subject, &incoming.headers, &incoming.body);
     let asker = match admitted {
         Ok(asker) => asker,
@@ -197,7 +204,7 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Answering
 async fn send(incoming: Incoming, verb: Verb, answer: Answer, node: &Node) {
     // A node's name is always a valid header.
     let headers = Headers::new()
-        .with(IDENTITY, node.identity.as_str())
+        .with(IDENTITY, node.identity.name.as_str())
         .unwrap_or_default();
     let (outcome, sent) = match answer {
         Answer::Silence => {
@@ -214,7 +221,7 @@ async fn send(incoming: Incoming, verb: Verb, answer: Answer, node: &Node) {
             (outcome, sent)
         }
     };
-    node.metrics.requested(verb.as_str(), outcome);
+    node.services.metrics.requested(verb.as_str(), outcome);
     if let Err(err) = sent {
         let fields = [
             ("verb", verb.as_str().to_owned()),

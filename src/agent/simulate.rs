@@ -221,7 +221,7 @@ impl Simulation {
                 };
                 let mut node = build(config, &subjects, &connection, &spool, parts)?;
                 // What changes nothing may be asked by anyone.
-                node.loopback_only = None;
+                node.services.loopback_only = None;
                 let agent = Agent::assemble(config, node, connection, subjects, cache).await?;
                 Ok::<_, AgentError>((agent, executor))
             }

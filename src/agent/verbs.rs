@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{AcquireError, Semaphore, oneshot};
+use tokio::task::JoinError;
 
 use super::desk::{Job, Permit, Refusal};
 use super::node::Node;
@@ -15,20 +16,23 @@ use super::trust::Asker;
 use super::trust::audit::Request;
 use super::work::{Done, Order};
 use crate::engine::{Level, LookError, Mode, asked_about};
-use crate::model::document::parse_message;
+use crate::model::document::{DocumentError, parse_message};
 use crate::model::envelope::Envelope;
+use crate::model::id::BadEventId;
 use crate::model::json;
 use crate::model::label::Labels;
 use crate::model::node::Refusal as Refused;
 use crate::model::policy::Asked;
-use crate::model::request::{EnsureResponse, StatusResponse, parse_ensure, parse_status};
+use crate::model::request::{
+    EnsureResponse, RequestError, StatusResponse, parse_ensure, parse_status,
+};
 use crate::model::resource::Resource;
 use crate::model::run::{ApplyRequest, ApplyResponse, CurrentRun, RunId, Trigger, parse_apply};
 use crate::nats::Verb;
 use crate::run::Request as RunRequest;
 use crate::run::source::ManifestSource;
 use crate::template::expand::has_expressions;
-use crate::template::filter;
+use crate::template::filter::{self, FilterError};
 use crate::template::path;
 
 /// How many questions are looked into at once.
@@ -54,6 +58,28 @@ pub(super) mod code {
     pub const BUSY: u16 = 429;
     pub const INTERNAL: u16 = 500;
     pub const CLOSING: u16 = 503;
+}
+
+/// Why a question can't be looked into.
+#[derive(Debug, thiserror::Error)]
+enum QuestionError {
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error(transparent)]
+    Facts(#[from] serde_json::Error),
+    #[error("missing run_id in request")]
+    NoRunId,
+    #[error(transparent)]
+    RunId(#[from] BadEventId),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// The agent is ending.
+    #[error(transparent)]
+    Closed(#[from] AcquireError),
+    #[error(transparent)]
+    Ended(#[from] JoinError),
 }
 
 /// What a node answers.
@@ -120,7 +146,7 @@ impl Answering {
         // Whether an apply changes anything is known when its body is.
         let asked = Asked {
             verb: verb.as_str(),
-            noop: envelope.noop || self.node.noop || verb == Verb::Apply,
+            noop: envelope.noop || self.node.identity.noop || verb == Verb::Apply,
             ..Asked::default()
         };
         if let Err(denied) = question.asker.may(&asked) {
@@ -129,15 +155,15 @@ impl Answering {
         match self.is_meant(envelope).await {
             Ok(true) => {}
             Ok(false) => return Answer::Silence,
-            Err(reason) => return self.malformed(&question, reason),
+            Err(err) => return self.malformed(&question, &err.to_string()),
         }
-        let now = self.node.clock.now();
+        let now = self.node.services.clock.now();
         if envelope.deadline.is_some_and(|deadline| now > deadline) {
             let reason = "deadline has passed".to_owned();
             return self.turn_down(&question, &About::default(), code::LATE, reason);
         }
         let Ok(text) = String::from_utf8(question.body.clone()) else {
-            return self.malformed(&question, "request is not UTF-8".into());
+            return self.malformed(&question, "request is not UTF-8");
         };
         // The others know what they are about when they have read it.
         if !matches!(verb, Verb::Ensure | Verb::Apply | Verb::Status) {
@@ -149,7 +175,7 @@ impl Answering {
             Verb::Status => self.state(&text, &question).await,
             Verb::Facts => self.facts(&text).await,
             Verb::Ping => self.status(),
-            Verb::Pause => match self.node.pause.begin(&text, &envelope.caller) {
+            Verb::Pause => match self.node.services.pause.begin(&text, &envelope.caller) {
                 Ok(pause) => {
                     let fields = [("reason", pause.reason), ("by", pause.by)];
                     self.node.say(Level::Warn, "Paused", &fields);
@@ -157,7 +183,7 @@ impl Answering {
                 }
                 Err(err) => refuse(verb, code::BAD_REQUEST, err.to_string()),
             },
-            Verb::Resume => match self.node.pause.end() {
+            Verb::Resume => match self.node.services.pause.end() {
                 Ok(()) => {
                     self.node
                         .say(Level::Info, "Resumed", &[("by", envelope.caller.clone())]);
@@ -173,35 +199,34 @@ impl Answering {
     }
 
     /// Reports whether the envelope's filter means this node.
-    async fn is_meant(&self, envelope: &Envelope) -> Result<bool, String> {
+    async fn is_meant(&self, envelope: &Envelope) -> Result<bool, QuestionError> {
         if envelope.filter.is_empty() {
             return Ok(true);
         }
         let filter = envelope.filter.clone();
         let node = self.node.clone();
-        self.read(move || {
+        let matched = self.read(move || {
             let about = filter::About {
-                identity: &node.identity,
-                groups: &node.groups,
-                facts: &node.facts.current(),
+                identity: &node.identity.name,
+                groups: &node.identity.groups,
+                facts: &node.services.facts.current(),
                 labels: &Labels::default(),
             };
-            filter::matches(&filter, &about).map_err(|err| err.to_string())
-        })
-        .await
-        .and_then(|matched| matched)
+            filter::matches(&filter, &about)
+        });
+        Ok(matched.await??)
     }
 
     async fn ensure(&self, text: &str, question: &Question) -> Answer {
         let envelope = &question.envelope;
         let resource = match self.parsed(text, parse_ensure).await {
             Ok(resource) => resource,
-            Err(reason) => return self.malformed(question, reason),
+            Err(err) => return self.malformed(question, &err.to_string()),
         };
         let label = resource.label();
         let mut about = About {
             label: &label,
-            noop: envelope.noop || self.node.noop,
+            noop: envelope.noop || self.node.identity.noop,
             run_id: None,
         };
         let command = resource.command_line();
@@ -224,7 +249,7 @@ impl Answering {
             run_id: self.node.next_id(),
             source: label.clone(),
             trigger: Trigger::Request,
-            since: self.node.clock.now(),
+            since: self.node.services.clock.now(),
             noop: envelope.noop,
             waiting_for: None,
         };
@@ -253,14 +278,14 @@ impl Answering {
         let envelope = &question.envelope;
         let request = match self.parsed(text, parse_apply).await {
             Ok(request) => request,
-            Err(reason) => return self.malformed(question, reason),
+            Err(err) => return self.malformed(question, &err.to_string()),
         };
         let order = self.order(request.clone(), question);
         let request_mode = order.request.mode;
         let shown = order.request.manifest.shown();
         let about = About {
             label: &shown,
-            noop: request_mode.noop || (self.node.noop && !request_mode.health_check_only),
+            noop: request_mode.noop || (self.node.identity.noop && !request_mode.health_check_only),
             run_id: Some(order.request.run_id.clone()),
         };
         let asked = Asked {
@@ -327,7 +352,7 @@ impl Answering {
     async fn state(&self, text: &str, question: &Question) -> Answer {
         let request = match self.parsed(text, parse_status).await {
             Ok(request) => request,
-            Err(reason) => return self.malformed(question, reason),
+            Err(err) => return self.malformed(question, &err.to_string()),
         };
         let label = format!("{}#{}", request.type_name, request.name);
         let about = About {
@@ -338,7 +363,7 @@ impl Answering {
         let resource = match asked_about(&request) {
             Ok(resource) => resource,
             Err(err @ LookError::Module) => return self.deny(question, &about, &err.to_string()),
-            Err(err) => return self.malformed(question, err.to_string()),
+            Err(err) => return self.malformed(question, &err.to_string()),
         };
         if let Err(denied) = question.asker.may(&looking_at(&resource)) {
             return self.deny(question, &about, &denied.to_string());
@@ -348,7 +373,7 @@ impl Answering {
         match self.read(move || node.state_of(&resource, &asker)).await {
             Ok(Ok(state)) => reply(&StatusResponse::new(Ok(state))),
             Ok(Err(err)) => refuse(Verb::Status, code::BAD_REQUEST, err.to_string()),
-            Err(reason) => refuse(Verb::Status, code::INTERNAL, reason),
+            Err(err) => refuse(Verb::Status, code::INTERNAL, err.to_string()),
         }
     }
 
@@ -357,10 +382,10 @@ impl Answering {
         let node = self.node.clone();
         let wanted = match wanted_facts(text) {
             Ok(wanted) => wanted,
-            Err(reason) => return refuse(Verb::Facts, code::BAD_REQUEST, reason),
+            Err(err) => return refuse(Verb::Facts, code::BAD_REQUEST, err.to_string()),
         };
         let found = self.read(move || {
-            let facts = node.facts.current().all();
+            let facts = node.services.facts.current().all();
             match wanted.as_str() {
                 "" => Ok(facts),
                 wanted => path::find(&facts, wanted).ok_or_else(|| wanted.to_owned()),
@@ -372,7 +397,7 @@ impl Answering {
                 let text = format!("no fact matches {wanted:?}");
                 refuse(Verb::Facts, code::NOT_FOUND, text)
             }
-            Err(reason) => refuse(Verb::Facts, code::INTERNAL, reason),
+            Err(err) => refuse(Verb::Facts, code::INTERNAL, err.to_string()),
         }
     }
 
@@ -382,44 +407,28 @@ impl Answering {
 
     /// Cancels the run that the body names: its id alone, or a document with `run_id`.
     fn cancel(&self, text: &str, envelope: &Envelope) -> Answer {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Asked {
-            run_id: RunId,
-        }
-        let id = match text.trim().trim_matches('"').parse::<RunId>() {
-            Ok(id) => Ok(id),
-            Err(_) if text.trim().is_empty() => Err("missing run_id in request".into()),
-            Err(err) => parse_message(text)
-                .ok()
-                .filter(|node| node.entries().is_some())
-                .map_or(Err(err.to_string()), |node| {
-                    let asked = Asked::deserialize(&node).map_err(|err| err.to_string());
-                    asked.map(|asked| asked.run_id)
-                }),
-        };
-        let id = match id {
+        let id = match wanted_run(text) {
             Ok(id) => id,
-            Err(reason) => return refuse(Verb::Cancel, code::BAD_REQUEST, reason),
+            Err(err) => return refuse(Verb::Cancel, code::BAD_REQUEST, err.to_string()),
         };
         let reason = match envelope.caller.as_str() {
             "" => "cancelled".to_owned(),
             caller => format!("cancelled by {caller}"),
         };
-        match self.node.desk.cancel(&id, &reason) {
-            true => self.status(),
-            false => refuse(
-                Verb::Cancel,
-                code::NOT_FOUND,
-                format!("no run {id} is going on or waiting"),
-            ),
+        if self.node.services.desk.cancel(&id, &reason) {
+            return self.status();
         }
+        let text = format!("no run {id} is going on or waiting");
+        refuse(Verb::Cancel, code::NOT_FOUND, text)
     }
 
     /// Remembers that a question is answered.
     fn allow(&self, question: &Question, about: &About<'_>) {
         let request = question.audited(about);
-        self.node.audit.allowed(&self.node, question.verb, &request);
+        self.node
+            .services
+            .audit
+            .allowed(&self.node, question.verb, &request);
     }
 
     /// Refuses what the asker may not ask for.
@@ -430,8 +439,8 @@ impl Answering {
                 "" => &question.envelope.caller,
                 signer => signer,
             };
-            self.node.refusals.add(Refused {
-                time: self.node.clock.now(),
+            self.node.services.refusals.add(Refused {
+                time: self.node.services.clock.now(),
                 what: question.verb.as_str().into(),
                 generation: None,
                 who: who.into(),
@@ -442,11 +451,11 @@ impl Answering {
     }
 
     /// Refuses what can't be read. Only who asked is told what is wrong: it may be a secret.
-    fn malformed(&self, question: &Question, reason: String) -> Answer {
+    fn malformed(&self, question: &Question, reason: &str) -> Answer {
         let request = question.audited(&About::default());
-        let audit = &self.node.audit;
+        let audit = &self.node.services.audit;
         audit.denied(&self.node, question.verb, &request, MALFORMED);
-        refuse(question.verb, code::BAD_REQUEST, reason)
+        refuse(question.verb, code::BAD_REQUEST, reason.to_owned())
     }
 
     /// Refuses a question before anything is done, and remembers that.
@@ -458,13 +467,16 @@ impl Answering {
         reason: String,
     ) -> Answer {
         let (verb, request) = (question.verb, question.audited(about));
-        self.node.audit.denied(&self.node, verb, &request, &reason);
+        self.node
+            .services
+            .audit
+            .denied(&self.node, verb, &request, &reason);
         refuse(verb, code, reason)
     }
 
     /// Returns why nothing may be changed, on a node that is to be left alone.
     fn paused(&self, harmless: bool) -> Option<String> {
-        let pause = self.node.pause.current().filter(|_| !harmless)?;
+        let pause = self.node.services.pause.current().filter(|_| !harmless)?;
         let by = match pause.by.as_str() {
             "" => String::new(),
             by => format!(" by {by}"),
@@ -491,7 +503,7 @@ impl Answering {
         work: impl FnOnce(Permit) -> T + Send + 'static,
     ) -> oneshot::Receiver<Result<T, Refusal>> {
         let (tell, told) = oneshot::channel();
-        self.node.desk.submit(Job {
+        self.node.services.desk.submit(Job {
             run,
             deadline: envelope.deadline,
             // Whoever asked may have gone; the work is done all the same.
@@ -502,33 +514,25 @@ impl Answering {
 
     /// Reads a body. A small one with aliases may stand for a large document, so of those only a few
     /// are read at once.
-    async fn parsed<T: Send + 'static, E: ToString + 'static>(
+    async fn parsed<T: Send + 'static>(
         &self,
         text: &str,
-        parse: fn(&str) -> Result<T, E>,
-    ) -> Result<T, String> {
+        parse: fn(&str) -> Result<T, RequestError>,
+    ) -> Result<T, QuestionError> {
         if text.len() <= SMALL_BODY && !text.contains('*') {
-            return parse(text).map_err(|err| err.to_string());
+            return Ok(parse(text)?);
         }
         let text = text.to_owned();
-        self.read(move || parse(&text).map_err(|err| err.to_string()))
-            .await
-            .and_then(|parsed| parsed)
+        Ok(self.read(move || parse(&text)).await??)
     }
 
     /// Looks into something that may block, beside any run.
     async fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, String> {
-        let _turn = self
-            .readers
-            .acquire()
-            .await
-            .map_err(|err| err.to_string())?;
-        tokio::task::spawn_blocking(look)
-            .await
-            .map_err(|err| err.to_string())
+    ) -> Result<T, QuestionError> {
+        let _turn = self.readers.acquire().await?;
+        Ok(tokio::task::spawn_blocking(look).await?)
     }
 }
 
@@ -559,7 +563,7 @@ pub(super) fn looking_at(resource: &Resource) -> Asked<'_> {
 }
 
 /// Returns the path that a question for facts holds: alone, or in a JSON document as `path`.
-fn wanted_facts(text: &str) -> Result<String, String> {
+fn wanted_facts(text: &str) -> Result<String, QuestionError> {
     #[derive(Default, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     struct Asked {
@@ -569,11 +573,28 @@ fn wanted_facts(text: &str) -> Result<String, String> {
     let text = text.trim();
     // A path may begin with a brace, too; then it is no JSON.
     match serde_json::from_str::<serde_json::Map<_, _>>(text) {
-        Ok(document) => serde_json::from_value::<Asked>(document.into())
-            .map(|asked| asked.path)
-            .map_err(|err| err.to_string()),
+        Ok(document) => Ok(serde_json::from_value::<Asked>(document.into())?.path),
         Err(_) => Ok(text.trim_matches('"').to_owned()),
     }
+}
+
+/// Returns the run that a request to cancel names: its id alone, or in a document as `run_id`.
+fn wanted_run(text: &str) -> Result<RunId, QuestionError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        run_id: RunId,
+    }
+    if text.trim().is_empty() {
+        return Err(QuestionError::NoRunId);
+    }
+    let bad = match text.trim().trim_matches('"').parse() {
+        Ok(id) => return Ok(id),
+        Err(bad) => QuestionError::RunId(bad),
+    };
+    let document = parse_message(text).ok();
+    let document = document.filter(|node| node.entries().is_some());
+    Ok(Asked::deserialize(&document.ok_or(bad)?)?.run_id)
 }
 
 /// Returns a text that says something.
@@ -597,7 +618,7 @@ fn refused(verb: Verb, refusal: &Refusal) -> Answer {
         Refusal::Busy(_) | Refusal::Held(_) => code::BUSY,
         Refusal::Deadline => code::LATE,
         Refusal::Cancelled | Refusal::Closing => code::CLOSING,
-        Refusal::Internal(_) => code::INTERNAL,
+        Refusal::Cancel(_) | Refusal::Lock(_) => code::INTERNAL,
     };
     refuse(verb, code, refusal.to_string())
 }
@@ -635,9 +656,12 @@ mod tests {
             (r#"{"query":"host.info.os"}"#, "host.info.os"),
             ("{host.info.os,cpu}", "{host.info.os,cpu}"),
         ] {
-            assert_eq!(wanted_facts(body).as_deref(), Ok(path), "{body}");
+            assert_eq!(wanted_facts(body).unwrap(), path, "{body}");
         }
         let error = wanted_facts(r#"{"paths":"x"}"#).unwrap_err();
-        assert_eq!(error, "unknown field `paths`, expected `path` or `query`");
+        assert_eq!(
+            error.to_string(),
+            "unknown field `paths`, expected `path` or `query`"
+        );
     }
 }

@@ -56,7 +56,7 @@ impl Order {
             run_id: self.request.run_id.clone(),
             source: self.request.manifest.shown(),
             trigger: self.request.trigger,
-            since: node.clock.now(),
+            since: node.services.clock.now(),
             noop: self.request.mode.noop,
             waiting_for: None,
         }
@@ -66,7 +66,7 @@ impl Order {
     pub fn carry_out(&self, node: &Node, permit: &Permit) -> Done {
         node.has_news();
         let mut request = self.request.clone();
-        request.mode.noop |= node.noop && !request.mode.health_check_only;
+        request.mode.noop |= node.identity.noop && !request.mode.health_check_only;
         let asked = Asked {
             verb: Verb::Apply.as_str(),
             noop: request.mode.noop,
@@ -101,7 +101,7 @@ impl Order {
 /// looks at half of the manifest.
 fn lookups<'n>(request: &run::Request, node: &'n Node) -> Option<&'n Lookups> {
     let is_repeated = request.trigger != Trigger::Request && !request.mode.health_check_only;
-    node.lookups.as_ref().filter(|_| is_repeated)
+    node.services.lookups.as_ref().filter(|_| is_repeated)
 }
 
 /// On whose behalf a run is made, and how.
@@ -121,8 +121,8 @@ impl Node {
         let env = |place: Place<'_>| {
             let mut env = self.env(place.directory);
             if let Some(notes) = behalf.notes {
-                let stream = self.registration_stream.clone();
-                env.registrations = Some(notes.taking(Arc::new(self.bus.clone()), stream));
+                let stream = self.identity.registration_stream.clone();
+                env.registrations = Some(notes.taking(Arc::new(self.services.bus.clone()), stream));
             }
             let bundle = place.is_bundle.then_some(place.directory);
             Ok(behalf.asker.limit(env, behalf.asked, bundle))
@@ -134,17 +134,17 @@ impl Node {
         };
         let next_id = || self.next_id();
         run(&Host {
-            identity: &self.identity,
-            collective: &self.collective,
-            clock: &*self.clock,
-            bus: &self.bus,
-            executor: &*self.executor,
+            identity: &self.identity.name,
+            collective: &self.identity.collective,
+            clock: &*self.services.clock,
+            bus: &self.services.bus,
+            executor: &*self.services.executor,
             base: Path::new("/"),
-            state_dir: Some(&self.state_dir),
-            cfengine_module: self.cfengine_module.as_deref(),
+            state_dir: Some(&self.identity.state_dir),
+            cfengine_module: self.identity.cfengine_module.as_deref(),
             governors: Governors {
-                collective: self.choria.clone(),
-                default: self.governor.clone(),
+                collective: self.identity.choria.clone(),
+                default: self.identity.governor.clone(),
                 ignored: false,
                 give_up: self.give_up(behalf.permit),
                 evicted: self.evicted(),
@@ -159,13 +159,13 @@ impl Node {
     }
 
     fn stop(&self, permit: &Permit) -> StopReason {
-        let (permit, clock) = (permit.clone(), self.clock.clone());
+        let (permit, clock) = (permit.clone(), self.services.clock.clone());
         Arc::new(move || permit.stop_reason(clock.now()))
     }
 
     /// Returns why a run must not wait for its slot any longer, once that is so.
     fn give_up(&self, permit: &Permit) -> StopReason {
-        let (stop, desk) = (self.stop(permit), self.desk.clone());
+        let (stop, desk) = (self.stop(permit), self.services.desk.clone());
         Arc::new(move || {
             let closing = || {
                 let is_closed = desk.is_closed();
@@ -177,7 +177,7 @@ impl Node {
 
     /// Returns what is to be done when a slot is taken away.
     fn evicted(&self) -> Evicted {
-        let (herald, log) = (self.herald.clone(), self.log.clone());
+        let (herald, log) = (self.services.herald.clone(), self.services.log.clone());
         Arc::new(move |governor: &GovernorName, sequence| {
             herald.slot(governor, sequence, SlotEvent::Eviction);
             let text = "Lost the slot before the run was over; the run goes on";
@@ -189,36 +189,44 @@ impl Node {
     /// Returns what templates see in a run whose relative paths start at `directory`.
     pub fn env(&self, directory: &Path) -> Env {
         let surroundings = Surroundings {
-            facts: self.facts.current(),
-            environ: self.environ.clone(),
-            bus: Arc::new(self.bus.clone()),
-            registration_stream: self.registration_stream.clone(),
+            facts: self.services.facts.current(),
+            environ: self.identity.environ.clone(),
+            bus: Arc::new(self.services.bus.clone()),
+            registration_stream: self.identity.registration_stream.clone(),
         };
         surroundings.env(directory)
     }
 
     /// Returns the external data of a run or of one resource, or why there is none.
     fn outside_data(&self, facts: &Facts, resolve: Resolve) -> Result<OutsideData, DataError> {
-        let began = self.clock.monotonic();
-        let clock = &*self.clock;
-        let resolved = resolve(&self.data, facts, &self.bus, clock, &self.gatekeeper);
+        let began = self.services.clock.monotonic();
+        let clock = &*self.services.clock;
+        let resolved = resolve(
+            &self.services.data,
+            facts,
+            &self.services.bus,
+            clock,
+            &self.services.gatekeeper,
+        );
         let problem = match &resolved {
             Ok(resolved) => resolved.stale.as_ref(),
             Err(problem) => Some(problem),
         };
-        if let Some(source) = self.data.source() {
-            let took = self.clock.monotonic().saturating_sub(began);
-            self.metrics.data_resolved(took);
+        if let Some(source) = self.services.data.source() {
+            let took = self.services.clock.monotonic().saturating_sub(began);
+            self.services.metrics.data_resolved(took);
             if problem.is_some() {
-                self.metrics.data_failed(&source.to_string());
+                self.services.metrics.data_failed(&source.to_string());
             }
-            if let Some(refusal) = self.data.new_refusal(problem) {
+            if let Some(refusal) = self.services.data.new_refusal(problem) {
                 let request = audit::Request {
                     about: &source.place(),
                     ..audit::Request::default()
                 };
                 let reason = refusal.to_string();
-                self.audit.denied(self, Verb::Apply, &request, &reason);
+                self.services
+                    .audit
+                    .denied(self, Verb::Apply, &request, &reason);
             }
         }
         let resolved = resolved.map_err(|problem| DataError::Unavailable(problem.into()))?;
@@ -244,7 +252,7 @@ impl Node {
         let (type_name, name) = (resource.type_name(), resource.common.name.clone());
         let asked = Asked {
             verb: Verb::Ensure.as_str(),
-            noop: mode.noop || self.noop,
+            noop: mode.noop || self.identity.noop,
             type_name: Some(type_name),
             name: Some(&name),
             ..Asked::default()
@@ -263,7 +271,7 @@ impl Node {
             notes: None,
         };
         let mut reporter = Reporter::new(self);
-        let session = Session::memory(self.clock.now());
+        let session = Session::memory(self.services.clock.now());
         let (_, result) = self.with_host(&behalf, |host| {
             run::ensure(resource, mode, session, host, &mut reporter)
         });
@@ -271,7 +279,7 @@ impl Node {
         // A power cut may take the news that nothing had to be done; nobody waits for a disk for
         // that.
         if event.outcome() != Outcome::Stable {
-            self.outbox.sync();
+            self.services.outbox.sync();
         }
         Ok((event, reporter.diff))
     }
@@ -279,7 +287,7 @@ impl Node {
     /// Returns the state of a resource, changing nothing.
     pub fn state_of(&self, resource: &Resource, asker: &Asker) -> Result<State, LookError> {
         let env = asker.limit(self.env(Path::new("/")), &looking_at(resource), None);
-        let module = self.cfengine_module.as_deref();
-        run::inspect(resource, env, module, &*self.clock)
+        let module = self.identity.cfengine_module.as_deref();
+        run::inspect(resource, env, module, &*self.services.clock)
     }
 }

@@ -62,7 +62,8 @@ impl Asked<'_> {
         let book = Book::open(&self.config.run_dir()).map_err(Failure::unknown)?;
         let action = match Action::named(&self.request.action) {
             Ok(action) => action,
-            Err(reason) => {
+            Err(unknown) => {
+                let reason = unknown.to_string();
                 self.audit(&About::default(), Some(&reason))?;
                 return Err(Failure::UnknownAction(reason));
             }
@@ -212,7 +213,7 @@ impl Asked<'_> {
         let file = self.config.state_dir.join("pause.json");
         match PauseStore::open(&file, self.clock.clone()) {
             // A pause that can't be read may be one.
-            (_, Some(trouble)) => Some(trouble),
+            (_, Some(trouble)) => Some(trouble.to_string()),
             (store, None) => store.current().map(|pause| pause.reason),
         }
     }
@@ -292,11 +293,12 @@ impl Asked<'_> {
                 // A plain path gathers only the section that it begins with.
                 let first = query.split(['.', '|']).next().unwrap_or_default();
                 let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-                let root = match !first.is_empty() && first.chars().all(is_plain) {
-                    true => facts
+                let root = if !first.is_empty() && first.chars().all(is_plain) {
+                    facts
                         .section(first)
-                        .map(|section| [(first, section)].into_iter().collect()),
-                    false => Some(facts.all()),
+                        .map(|section| [(first, section)].into_iter().collect())
+                } else {
+                    Some(facts.all())
                 };
                 root.and_then(|root: model::Value| path::find(&root, query))
             }

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ddl::Action;
+use super::ddl::{Action, UnknownAction};
 use crate::model::document::unknown_name;
 use crate::model::node::{BadName, Token};
 use crate::nats::{Bus, Given, context};
@@ -40,10 +40,39 @@ pub(super) enum ConfigError {
     Line {
         path: PathBuf,
         line: usize,
-        reason: String,
+        #[source]
+        reason: LineError,
     },
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+/// What is wrong with a line.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LineError {
+    #[error("expected key = value")]
+    NoValue,
+    #[error("{}", unknown_name("key", .0, &KEYS))]
+    Key(String),
+    #[error("{key}: {reason}")]
+    Value {
+        key: String,
+        #[source]
+        reason: ValueError,
+    },
+}
+
+/// Why a key can't have a value.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ValueError {
+    #[error("expected true or false")]
+    Flag,
+    #[error("expected an absolute path")]
+    Path,
+    #[error(transparent)]
+    Action(#[from] UnknownAction),
+    #[error(transparent)]
+    Name(#[from] BadName),
 }
 
 /// What the file says.
@@ -99,7 +128,7 @@ impl Config {
     }
 
     /// Reads the text of a file; an error has the number of its line.
-    fn parse(text: &str) -> Result<Self, (usize, String)> {
+    fn parse(text: &str) -> Result<Self, (usize, LineError)> {
         let mut config = Self::default();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -110,12 +139,13 @@ impl Config {
         Ok(config)
     }
 
-    fn read(&mut self, line: &str) -> Result<(), String> {
-        let (key, value) = line
-            .split_once('=')
-            .ok_or_else(|| "expected key = value".to_owned())?;
+    fn read(&mut self, line: &str) -> Result<(), LineError> {
+        let (key, value) = line.split_once('=').ok_or(LineError::NoValue)?;
         let (key, value) = (key.trim_end(), value.trim_start());
-        let wrong = |reason: String| format!("{key}: {reason}");
+        let wrong = |reason: ValueError| LineError::Value {
+            key: key.into(),
+            reason,
+        };
         match key {
             "activate" => self.activate = flag(value).map_err(wrong)?,
             "noop" => self.noop = flag(value).map_err(wrong)?,
@@ -126,11 +156,10 @@ impl Config {
             "nats_server" => self.nats_server = Some(value.into()),
             "cfengine_module" => self.cfengine_module = Some(value.into()),
             "choria_collective" => {
-                self.choria_collective = value
-                    .parse()
-                    .map_err(|err: BadName| wrong(err.to_string()))?;
+                let name = value.parse();
+                self.choria_collective = name.map_err(|err: BadName| wrong(err.into()))?;
             }
-            _ => return Err(unknown_name("key", key, &KEYS)),
+            _ => return Err(LineError::Key(key.into())),
         }
         Ok(())
     }
@@ -155,27 +184,25 @@ pub(super) fn bus(server: Option<String>, context: Option<String>) -> Bus {
     })
 }
 
-fn flag(value: &str) -> Result<bool, String> {
+fn flag(value: &str) -> Result<bool, ValueError> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "yes" | "y" | "1" => Ok(true),
         "false" | "no" | "n" | "0" => Ok(false),
-        _ => Err("expected true or false".into()),
+        _ => Err(ValueError::Flag),
     }
 }
 
-fn actions(value: &str) -> Result<Vec<Action>, String> {
+fn actions(value: &str) -> Result<Vec<Action>, ValueError> {
     let names = value.split(',').map(str::trim);
     names
         .filter(|name| !name.is_empty())
-        .map(Action::named)
+        .map(|name| Ok(Action::named(name)?))
         .collect()
 }
 
-fn directory(value: &str) -> Result<PathBuf, String> {
-    match value.starts_with('/') {
-        true => Ok(value.into()),
-        false => Err("expected an absolute path".into()),
-    }
+fn directory(value: &str) -> Result<PathBuf, ValueError> {
+    let is_absolute = value.starts_with('/');
+    is_absolute.then(|| value.into()).ok_or(ValueError::Path)
 }
 
 #[cfg(test)]
@@ -249,7 +276,8 @@ mod tests {
                 "actions: unknown action \"aply\", did you mean \"apply\"?",
             ),
         ] {
-            assert_eq!(Config::parse(text), Err((line, reason.into())));
+            let (found, error) = Config::parse(text).unwrap_err();
+            assert_eq!((found, error.to_string()), (line, reason.into()));
         }
     }
 }

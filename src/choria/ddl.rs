@@ -52,12 +52,17 @@ impl Action {
         }
     }
 
-    /// Returns the action of a name; otherwise what to say about the name.
-    pub fn named(name: &str) -> Result<Self, String> {
+    /// Returns the action of a name.
+    pub fn named(name: &str) -> Result<Self, UnknownAction> {
         let found = Self::ALL.into_iter().find(|action| action.as_str() == name);
-        found.ok_or_else(|| unknown_name("action", name, &Self::ALL.map(Self::as_str)))
+        found.ok_or_else(|| UnknownAction(name.into()))
     }
 }
+
+/// A name that is no action's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", unknown_name("action", .0, &Action::ALL.map(Action::as_str)))]
+pub struct UnknownAction(String);
 
 /// A DDL.
 #[derive(Clone, Debug, Deserialize)]
@@ -182,9 +187,10 @@ pub(super) fn check(action: Action, data: &Map<String, Value>) -> Result<(), Fai
     let given = || data.keys().filter(|name| *name != FOR_CLIENTS);
     // A mistyped name explains a missing one.
     if let Some(stranger) = given().find(|name| !known.contains_key(*name)) {
-        return Err(match names.is_empty() {
-            true => Failure::invalid(format!("{} takes no inputs", action.as_str())),
-            false => Failure::invalid(unknown_name("input", stranger, &names)),
+        return Err(if names.is_empty() {
+            Failure::invalid(format!("{} takes no inputs", action.as_str()))
+        } else {
+            Failure::invalid(unknown_name("input", stranger, &names))
         });
     }
     for (name, input) in known {
@@ -206,9 +212,10 @@ impl Input {
             }
             (Sort::String, Value::String(text)) => {
                 let pattern = Regex::new(&self.validation).map_err(Failure::unknown)?;
-                match pattern.is_match(text) {
-                    true => Ok(()),
-                    false => wrong(&format!("does not match {}", self.validation)),
+                if pattern.is_match(text) {
+                    Ok(())
+                } else {
+                    wrong(&format!("does not match {}", self.validation))
                 }
             }
             (Sort::List, Value::String(text)) if self.list.contains(text) => Ok(()),

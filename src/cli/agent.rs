@@ -52,7 +52,7 @@ pub(super) fn run(
     loudest: Option<Level>,
     console: &mut Console,
 ) -> Result<Verdict, CliError> {
-    let missing = || CliError::usage("say where the agent's file is: --config FILE");
+    let missing = || CliError::usage("the agent's file is not given").hint("give --config FILE");
     let file = args.config.as_deref().ok_or_else(missing)?;
     let config = Config::load(file).map_err(CliError::usage)?;
     if let Some(Command::CheckPolicy(command)) = &args.command {
@@ -115,8 +115,7 @@ impl Daemon<'_> {
                 self.log.clone(),
                 self.metrics.clone(),
             )
-            .await
-            .map_err(CliError::failed)?;
+            .await?;
             self.tell(self.notifier.ready("Serving"));
             let ending = loop {
                 match signals.next(&self.notifier).await {

@@ -1,7 +1,7 @@
 //! `ccm apply`: a manifest, run once.
 
 use super::environment::{FactArgs, NatsArgs, PackageArgs};
-use super::host::{Hiera, Setup, Terminal, error_of};
+use super::host::{Hiera, Setup, Terminal};
 use super::interrupt::Interrupt;
 use super::output::{Console, Report, complain};
 use super::{CliError, Verdict};
@@ -177,10 +177,10 @@ fn report(
 
 fn refusal(error: RunError) -> CliError {
     match error {
-        RunError::Slot(error) => CliError::failed(format!(
-            "{error} (--no-governor applies the manifest without a slot)"
-        )),
-        error => error_of(error),
+        RunError::Slot(error) => {
+            CliError::failed(error).hint("--no-governor applies the manifest without a slot")
+        }
+        error => error.into(),
     }
 }
 
@@ -214,7 +214,7 @@ pub(super) fn load(
         let manifest = ManifestSource::Source(source.into());
         run::load(&manifest, &Value::Null, host, &mut terminal)
     })?;
-    loaded.map_err(error_of)
+    Ok(loaded?)
 }
 
 fn timings(events: &[TransactionEvent]) -> String {

@@ -117,12 +117,12 @@ impl NatsArgs {
         let connected = nats::connect(&settings, patience, CONNECTION).await;
         connected.map_err(|err| {
             let nobody_said = self.server.is_none() && settings.context.is_none();
-            match nobody_said && matches!(err, NatsError::Connect { .. }) {
-                true => CliError::failed(format!(
-                    "{err}; say where it is with --server, --context or NATS_URL"
-                )),
-                false => CliError::failed(err),
+            let is_unreached = matches!(err, NatsError::Connect { .. });
+            let error = CliError::failed(err);
+            if nobody_said && is_unreached {
+                return error.hint("say where it is with --server, --context or NATS_URL");
             }
+            error
         })
     }
 }
@@ -186,8 +186,7 @@ pub(super) fn split_pair(pair: &str) -> Result<(&str, &str), CliError> {
 /// Reads a JSON or YAML file that holds a mapping.
 pub(super) fn read_document(file: &Path) -> Result<Value, CliError> {
     let text = files::read_to_string(file, MAX_READ).map_err(CliError::usage)?;
-    let node = document::parse(&text)
-        .map_err(|err| CliError::usage(format!("{}: {err}", file.display())))?;
+    let node = document::parse(&text).map_err(|err| CliError::usage(err).at(file.display()))?;
     match node.to_value() {
         Value::Null => Ok(Value::empty_map()),
         value @ Value::Map(_) => Ok(value),

@@ -18,8 +18,7 @@ use crate::run::environment::Surroundings;
 use crate::run::executor::Local;
 use crate::run::log::system_line;
 use crate::run::{
-    DataError, EnvironmentError, Governors, Host, OutsideData, Place, RunError, data,
-    local_identity,
+    DataError, EnvironmentError, Governors, Host, OutsideData, Place, data, local_identity,
 };
 use crate::system::{Clock as _, SystemClock, files};
 use crate::template::CallError;
@@ -158,15 +157,6 @@ fn resolved(
     let document = data::open(source, bus)?;
     let resolved = data::resolve(&document, facts)?;
     Ok((resolved, data::warnings(&document)))
-}
-
-/// Returns the error of a run as the command line tells it.
-pub(super) fn error_of(error: RunError) -> CliError {
-    if error.is_invalid() {
-        CliError::usage(error)
-    } else {
-        CliError::failed(error)
-    }
 }
 
 /// Shows a run to a person, who may interrupt it once it has begun.

@@ -170,8 +170,8 @@ fn ended(result: Result<Verdict, CliError>) -> ExitCode {
     match result {
         Ok(verdict) => ExitCode::from(verdict.code()),
         Err(err) => {
-            complain(&format!("ccm: error: {err}"));
-            ExitCode::from(err.code())
+            err.tell();
+            ExitCode::from(err.exit_code())
         }
     }
 }

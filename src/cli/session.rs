@@ -88,10 +88,8 @@ fn report(
     let store = session
         .filter(|store| !store.as_os_str().is_empty())
         .ok_or_else(|| {
-            CliError::usage(
-                "no session store specified: name it with --session, or begin one with \
-                 eval \"$(ccm session new)\"",
-            )
+            CliError::usage("no session store specified")
+                .hint("name it with --session, or begin one with eval \"$(ccm session new)\"")
         })?;
     let session = Session::directory(&store).map_err(CliError::failed)?;
     for reason in &session.skipped {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::CliError;
 use super::environment::NatsArgs;
+use super::error::SIGN;
 use crate::nats::trust::Signer;
 use crate::system::files;
 
@@ -50,7 +51,7 @@ impl SigningArgs {
 
     /// Returns who signs.
     pub(super) fn required(&self, nats: &NatsArgs) -> Result<Signer, CliError> {
-        let missing = || CliError::usage("nobody to sign with: give --sign-with or CCM_SIGN_WITH");
+        let missing = || CliError::usage("nobody to sign with").hint(SIGN);
         self.signer(nats)?.ok_or_else(missing)
     }
 }
@@ -65,11 +66,10 @@ fn of_context(nats: &NatsArgs, name: Option<&str>) -> Result<Signer, CliError> {
     let seed = settings
         .login
         .seed()
-        .map_err(|reason| CliError::usage(format!("{shown}: {reason}")))?;
+        .map_err(|err| CliError::usage(err).at(&shown))?;
     let missing = || {
-        let text =
-            format!("{shown} holds no seed to sign with: use nkey or creds in it, or a file");
-        CliError::usage(text)
+        CliError::usage(format!("{shown} holds no seed to sign with"))
+            .hint("use nkey or creds in it, or a file")
     };
     Signer::from_seed(seed.ok_or_else(missing)?.reveal()).map_err(CliError::usage)
 }

@@ -50,8 +50,8 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
         console.print("exec resources do not support retrieving status\n");
         return Ok(Verdict::default());
     }
-    let state = inspect(type_name, args)
-        .map_err(|err| CliError::failed(format!("could not get status: {err}")))?;
+    let state =
+        inspect(type_name, args).map_err(|err| CliError::failed(err).at("could not get status"))?;
     let document = metadata(&state).map_err(CliError::failed)?;
     if args.json {
         let text = json::pretty(&document).map_err(CliError::failed)?;
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
 fn inspect(type_name: TypeName, args: &Args) -> Result<State, CliError> {
     let name = match type_name {
         TypeName::File | TypeName::Scaffold | TypeName::Archive => {
-            super::ensure::absolute(&args.name).map_err(CliError::usage)?
+            super::ensure::absolute(&args.name)?
         }
         TypeName::Apply | TypeName::Exec | TypeName::Package | TypeName::Service => {
             args.name.clone()

@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
             let text = std::str::from_utf8(&text)
                 .map_err(|_| CliError::usage(format!("{name} is not UTF-8 text")))?;
             let rendered = expand::resolve_string(text, &env, &Cache::default())
-                .map_err(|err| CliError::failed(format!("{name}: {err}")))?;
+                .map_err(|err| CliError::failed(err).at(&name))?;
             console.print(&rendered);
             return Ok(Verdict::default());
         }

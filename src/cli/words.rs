@@ -54,10 +54,11 @@ fn lines(file: &OsStr) -> Result<Vec<OsString>, CliError> {
     }
     let text = files::read_to_string(Path::new(file), MAX_BYTES).map_err(|err| {
         let file = quote(&file.to_string_lossy());
-        CliError::usage(format!(
-            "failed to open arguments file {file}: {err}; what begins with @ names a file, \
-             write --flag=@text or -- before it for plain text"
-        ))
+        CliError::usage(err)
+            .at(format_args!("failed to open arguments file {file}"))
+            .hint(
+                "what begins with @ names a file, write --flag=@text or -- before it for plain text",
+            )
     })?;
     let is_argument = |line: &&str| !line.starts_with('#') && !line.trim().is_empty();
     Ok(text.lines().filter(is_argument).map(Into::into).collect())

@@ -203,9 +203,10 @@ impl Reader {
     ) -> Result<Self, NatsError> {
         let stream = &wanted.stream;
         let client = connection.client();
-        let nudges = match listens {
-            true => Some(client.subscribe(wanted.filter.clone()).await),
-            false => None,
+        let nudges = if listens {
+            Some(client.subscribe(wanted.filter.clone()).await)
+        } else {
+            None
         };
         let nudges = nudges.transpose().map_err(|_| NatsError::Closed)?;
         let inbox = client.new_inbox();
@@ -236,10 +237,7 @@ impl Reader {
         };
         // Whoever reads once needs no leave but to read.
         let needs_end = listens || matches!(wanted.start, Start::New | Start::Since(_));
-        let last = match needs_end {
-            true => reader.learn().await?,
-            false => 0,
-        };
+        let last = if needs_end { reader.learn().await? } else { 0 };
         reader.begin(last).await?;
         Ok(reader)
     }
@@ -333,10 +331,7 @@ impl Reader {
             tokio::select! {
                 () = sleep_until(self.due) => break,
                 is_news = nudged => {
-                    match is_news {
-                        true => self.tries = 0,
-                        false => self.nudges = None,
-                    }
+                    if is_news { self.tries = 0 } else { self.nudges = None }
                     if let Some(nudges) = &mut self.nudges {
                         while let Some(Some(_)) = nudges.next().now_or_never() {}
                     }
@@ -362,10 +357,7 @@ impl Reader {
             let created = info.created.unix_timestamp_nanos();
             *self.created.get_or_insert(created) == created && !is_behind
         });
-        match is_same {
-            true => Ok(()),
-            false => Err(Broken::Gap),
-        }
+        if is_same { Ok(()) } else { Err(Broken::Gap) }
     }
 
     /// Reads the last message of each subject as of now.
@@ -433,12 +425,13 @@ impl Reader {
     }
 
     fn check_size(&self, size: usize) -> Result<(), NatsError> {
-        match size > MAX_READ {
-            true => Err(NatsError::Limit {
+        if size > MAX_READ {
+            Err(NatsError::Limit {
                 what: format!("the content of bucket {}", bucket_of(&self.wanted.stream)),
                 limit: u64::try_from(MAX_READ).unwrap_or(u64::MAX),
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 
@@ -506,9 +499,10 @@ impl Reader {
         match self.ask(body).await {
             Err(err @ NatsError::NoResponders(_)) => {
                 self.learn().await?;
-                match self.is_direct {
-                    true => Err(err),
-                    false => Ok(Answer::Unknown),
+                if self.is_direct {
+                    Err(err)
+                } else {
+                    Ok(Answer::Unknown)
                 }
             }
             other => other,

@@ -148,9 +148,10 @@ impl Governor {
         }
         if !self.book.connection.is_up() {
             let reason = NatsError::Closed.to_string();
-            return Ok(match is_lost {
-                true => Tried::Lost(reason),
-                false => Tried::Out(reason),
+            return Ok(if is_lost {
+                Tried::Lost(reason)
+            } else {
+                Tried::Out(reason)
             });
         }
         let headers = Headers::new().with(MARK, mark)?;
@@ -291,9 +292,10 @@ impl Slot {
                 _ => Duration::ZERO,
             };
             // A lease without an end can still be taken away by hand.
-            let every = match lease.is_zero() {
-                true => LOOK_MOST,
-                false => (lease / 4).clamp(LOOK_LEAST, LOOK_MOST),
+            let every = if lease.is_zero() {
+                LOOK_MOST
+            } else {
+                (lease / 4).clamp(LOOK_LEAST, LOOK_MOST)
             };
             loop {
                 sleep(every).await;

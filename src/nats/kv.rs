@@ -271,9 +271,10 @@ fn check_filter(bucket: &str, prefix: &str, filter: &str) -> Result<Subject, Nat
 /// Refuses what can't be the name of a bucket before it becomes part of a subject.
 pub(super) fn check_name(name: &str) -> Result<(), NatsError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-    match !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) {
-        true => Ok(()),
-        false => Err(NatsError::NoBucket(crate::model::text::quote(name))),
+    if !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) {
+        Ok(())
+    } else {
+        Err(NatsError::NoBucket(crate::model::text::quote(name)))
     }
 }
 
@@ -307,9 +308,10 @@ pub(super) fn failed(
     NatsError::Store {
         action,
         name: name.into(),
-        source: match err.to_string().contains(UNANSWERED) {
-            true => Cause::NoJetStream(Box::new(err)),
-            false => Cause::client(err),
+        source: if err.to_string().contains(UNANSWERED) {
+            Cause::NoJetStream(Box::new(err))
+        } else {
+            Cause::client(err)
         },
     }
 }

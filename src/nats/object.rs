@@ -67,9 +67,12 @@ impl Connection {
         check_name(bucket)?;
         let asks = self.api(&format!("STREAM.INFO.OBJ_{bucket}"));
         let store = self.permitted(&asks, self.jetstream().get_object_store(bucket));
-        let store = store.await?.map_err(|err| match is_missing(&err) {
-            true => NatsError::NoBucket(bucket.into()),
-            false => failed("open", bucket, err),
+        let store = store.await?.map_err(|err| {
+            if is_missing(&err) {
+                NatsError::NoBucket(bucket.into())
+            } else {
+                failed("open", bucket, err)
+            }
         })?;
         Ok(Store {
             store,
@@ -237,12 +240,13 @@ impl Store {
     }
 
     fn check_object(&self, name: &str) -> Result<(), NatsError> {
-        match name.is_empty() || name.len() > MAX_NAME {
-            true => Err(NatsError::NoObject {
+        if name.is_empty() || name.len() > MAX_NAME {
+            Err(NatsError::NoObject {
                 bucket: self.bucket.clone(),
                 name: crate::model::text::quote(name),
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 
@@ -308,9 +312,10 @@ fn meta(bucket: &str) -> Wanted {
 /// Returns what a description says; what is none says nothing.
 fn change(body: &[u8]) -> Option<Change> {
     let info: ObjectInfo = serde_json::from_slice(body).ok()?;
-    Some(match info.deleted {
-        true => Change::Removed { name: info.name },
-        false => Change::Put(describe(&info)),
+    Some(if info.deleted {
+        Change::Removed { name: info.name }
+    } else {
+        Change::Put(describe(&info))
     })
 }
 

@@ -194,9 +194,10 @@ fn merge(existing: &Config, wish: Config, options: &InitOptions) -> Config {
     }
     merged.max_messages_per_subject = wish.max_messages_per_subject;
     merged.allow_direct = wish.allow_direct;
-    let age = match wish.name == EVENTS {
-        true => options.events_max_age,
-        false => options.presence_ttl.filter(|_| !wish.max_age.is_zero()),
+    let age = if wish.name == EVENTS {
+        options.events_max_age
+    } else {
+        options.presence_ttl.filter(|_| !wish.max_age.is_zero())
     };
     if let Some(age) = age {
         merged.max_age = age;

@@ -66,9 +66,10 @@ impl FromStr for Subject {
                     .contains(|c: char| c.is_whitespace() || c.is_control() || "*>".contains(c));
             is_good &= is_plain || word == "*" || (word == ">" && is_last);
         }
-        match is_good {
-            true => Ok(Self(text.into())),
-            false => Err(NatsError::Subject(text.into())),
+        if is_good {
+            Ok(Self(text.into()))
+        } else {
+            Err(NatsError::Subject(text.into()))
         }
     }
 }

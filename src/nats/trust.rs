@@ -239,9 +239,10 @@ impl<'h> Claim<'h> {
     /// the same only for a request that was sent before.
     pub fn check(&self, key: &PublicKey, subject: &str, body: &[u8]) -> Result<Digest, Forged> {
         let bytes = covered(subject, self.headers, body);
-        match key.signed(&bytes, self.signature) {
-            true => Ok(Digest::of(&lay_out(&[self.signer.as_bytes(), &bytes]))),
-            false => Err(Forged::Signature),
+        if key.signed(&bytes, self.signature) {
+            Ok(Digest::of(&lay_out(&[self.signer.as_bytes(), &bytes])))
+        } else {
+            Err(Forged::Signature)
         }
     }
 }

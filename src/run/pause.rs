@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Deserialize;
 use tokio::sync::Notify;
 
-use crate::model::document::parse_message;
+use crate::model::document::{DocumentError, parse_message};
 use crate::model::json;
 use crate::model::node::Pause;
-use crate::model::text::{parse_duration, parse_time};
+use crate::model::text::{DurationError, parse_duration, parse_time};
 use crate::system::Clock;
 use crate::system::files::{self, Durability, FileError};
 
@@ -23,8 +23,44 @@ const MAX_REASON: usize = 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
     #[error("invalid pause request: {0}")]
-    Request(String),
+    Request(#[from] RequestError),
     #[error("could not save the pause: {0}")]
+    Document(#[from] serde_json::Error),
+    #[error("could not save the pause: {0}")]
+    File(#[from] FileError),
+}
+
+/// What is wrong with a request for a pause.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error("reason is required")]
+    NoReason,
+    #[error("reason is longer than {MAX_REASON} bytes")]
+    LongReason,
+    #[error("until must be an RFC 3339 time, got {0:?}")]
+    Until(String),
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+    #[error("pause is too long")]
+    TooLong,
+    #[error("until and for exclude each other")]
+    UntilAndFor,
+    #[error("pause would end before it begins")]
+    Over,
+}
+
+/// Why nobody knows whether there is a pause.
+#[derive(Debug, thiserror::Error)]
+pub enum UnreadableError {
+    #[error("{}: {cause}", path.display())]
+    Document {
+        path: PathBuf,
+        #[source]
+        cause: serde_json::Error,
+    },
+    #[error(transparent)]
     File(#[from] FileError),
 }
 
@@ -50,14 +86,18 @@ pub struct PauseStore {
 
 impl PauseStore {
     /// Opens the store; what can't be read is no pause, and the caller is told.
-    pub fn open(file: &Path, clock: Arc<dyn Clock>) -> (Self, Option<String>) {
-        let read = match files::read_to_string(file, MAX_BYTES) {
-            Ok(text) => serde_json::from_str(&text)
-                .map(Some)
-                .map_err(|err| format!("{}: {err}", file.display())),
-            Err(err) if err.is_not_found() => Ok(None),
-            Err(err) => Err(err.to_string()),
-        };
+    pub fn open(file: &Path, clock: Arc<dyn Clock>) -> (Self, Option<UnreadableError>) {
+        let read =
+            match files::read_to_string(file, MAX_BYTES) {
+                Ok(text) => serde_json::from_str(&text).map(Some).map_err(|cause| {
+                    UnreadableError::Document {
+                        path: file.to_owned(),
+                        cause,
+                    }
+                }),
+                Err(err) if err.is_not_found() => Ok(None),
+                Err(err) => Err(err.into()),
+            };
         let (pause, trouble) = match read {
             Ok(pause) => (pause, None),
             Err(trouble) => (None, Some(trouble)),
@@ -93,8 +133,8 @@ impl PauseStore {
 
     /// Begins a pause as a request asks: a document with `reason`, and `until` or `for`.
     pub fn begin(&self, body: &str, by: &str) -> Result<Pause, PauseError> {
-        let pause = self.read(body, by).map_err(PauseError::Request)?;
-        let text = json::compact(&pause).map_err(|err| PauseError::Request(err.to_string()))?;
+        let pause = self.read(body, by)?;
+        let text = json::compact(&pause)?;
         files::write_private(&self.file, text.as_bytes(), Durability::Complete)?;
         *self.lock() = Some(pause.clone());
         self.changed.notify_one();
@@ -110,43 +150,43 @@ impl PauseStore {
     }
 
     /// Reads what is asked; a text that stands alone is the reason.
-    fn read(&self, body: &str, by: &str) -> Result<Pause, String> {
+    fn read(&self, body: &str, by: &str) -> Result<Pause, RequestError> {
         let asked = match body.trim() {
             "" => Asked::default(),
             body => {
-                let node = parse_message(body).map_err(|err| err.to_string())?;
+                let node = parse_message(body)?;
                 match node.text().filter(|_| !node.is_null()) {
                     Some(reason) => Asked {
                         reason: reason.to_string(),
                         ..Asked::default()
                     },
-                    None => Asked::deserialize(&node).map_err(|err| err.to_string())?,
+                    None => Asked::deserialize(&node)?,
                 }
             }
         };
         if asked.reason.trim().is_empty() {
-            return Err("reason is required".into());
+            return Err(RequestError::NoReason);
         }
         if asked.reason.len() > MAX_REASON {
-            return Err(format!("reason is longer than {MAX_REASON} bytes"));
+            return Err(RequestError::LongReason);
         }
         let now = self.clock.now();
         let until = match (asked.until.as_str(), asked.lasting.as_str()) {
             ("", "") => None,
             (until, "") => Some(
                 parse_time(until)
-                    .map_err(|_| format!("until must be an RFC 3339 time, got {until:?}"))?
+                    .map_err(|_| RequestError::Until(until.into()))?
                     .to_utc(),
             ),
             ("", lasting) => {
-                let nanos = parse_duration(lasting).map_err(|err| err.to_string())?;
+                let nanos = parse_duration(lasting)?;
                 let end = now.checked_add_signed(chrono::TimeDelta::nanoseconds(nanos));
-                Some(end.ok_or("pause is too long")?)
+                Some(end.ok_or(RequestError::TooLong)?)
             }
-            _ => return Err("until and for exclude each other".into()),
+            _ => return Err(RequestError::UntilAndFor),
         };
         if until.is_some_and(|until| until <= now) {
-            return Err("pause would end before it begins".into());
+            return Err(RequestError::Over);
         }
         Ok(Pause {
             reason: asked.reason,
@@ -178,7 +218,7 @@ mod tests {
             DateTime::from_timestamp(1_800_000_000, 0).unwrap(),
         ));
         let (store, trouble) = PauseStore::open(&directory.path().join("pause"), clock.clone());
-        assert_eq!(trouble, None);
+        assert!(trouble.is_none(), "{trouble:?}");
         (directory, clock, store)
     }
 

@@ -246,12 +246,13 @@ fn local(path: &Path, shown: String, temporary: &Path) -> Result<Fetched, Source
     if is_bundle && !is_directory {
         return unbundled(path, shown, PrivateDir::create(temporary, "manifest-")?);
     }
-    let (manifest_path, shown) = match is_directory {
-        true => (
+    let (manifest_path, shown) = if is_directory {
+        (
             path.join(MANIFEST),
             format!("{}/{MANIFEST}", shown.trim_end_matches('/')),
-        ),
-        false => (path.to_owned(), shown),
+        )
+    } else {
+        (path.to_owned(), shown)
     };
     Ok(Fetched {
         directory: parent(&manifest_path),

@@ -204,12 +204,12 @@ fn whoever_changes_nodes_says_which() {
         &["resume"],
     ] {
         let error = fleet.ask(args).error(2);
-        assert!(error.contains("say which nodes"), "{error}");
+        assert!(error.contains("\nccm: hint: say which nodes"), "{error}");
     }
     let error = fleet.ask(&["ping"]).error(2);
     assert_eq!(
         error,
-        "ccm: error: the fleet has no nodes: `ccm agent` on a machine makes it one\n"
+        "ccm: error: the fleet has no nodes\nccm: hint: `ccm agent` on a machine makes it one\n"
     );
     let error = fleet.ask(&["ping", "--node", "Web_1"]).error(2);
     assert!(error.contains("invalid identity"), "{error}");
@@ -518,5 +518,8 @@ fn a_fleet_that_was_never_made_says_how_to_make_it() {
     let output = jetstream.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("`ccm fleet init` makes it"), "{error}");
+    assert!(
+        error.ends_with("\nccm: hint: `ccm fleet init` makes it\n"),
+        "{error}"
+    );
 }

@@ -236,7 +236,7 @@ fn a_question_is_not_answered_by_a_pipe() {
          banner: Careful, confirm_prompt: Really?}]",
     );
     let error = env.ccm_with_input(&["wipe"], "y\n").error(2);
-    assert!(error.contains("use --no-prompt"), "{error}");
+    assert!(error.contains("\nccm: hint: use --no-prompt"), "{error}");
     assert_eq!(call(&env, &["wipe", "--no-prompt"]).ok(), "Careful\ngone\n");
 }
 

@@ -517,7 +517,7 @@ fn a_plan_shows_the_waves_and_what_each_node_would_change() {
         .error(2);
     assert!(said.contains("unknown nodes: typo"), "{said}");
     let said = fleet.ask(&["rollout", "plan", "app"]).error(2);
-    assert!(said.contains("say which nodes"), "{said}");
+    assert!(said.contains("\nccm: hint: say which nodes"), "{said}");
 }
 
 #[test]

@@ -89,9 +89,10 @@ impl<'n> Keys<'n> {
         read: impl FnOnce(&'n Node) -> Result<T, DocumentError>,
     ) {
         let is_empty = |node: &Node| node.text().is_some_and(|text| text.is_empty());
-        match self.value(key).is_some_and(is_empty) {
-            true => self.known.push(key),
-            false => self.read(key, slot, read),
+        if self.value(key).is_some_and(is_empty) {
+            self.known.push(key)
+        } else {
+            self.read(key, slot, read)
         }
     }
 
@@ -260,9 +261,10 @@ pub(super) fn at_least(node: &Node, least: Duration) -> Result<Duration, Documen
 /// Returns the path of a directory that does not depend on where we were started.
 pub(super) fn directory(node: &Node) -> Result<PathBuf, DocumentError> {
     let path = PathBuf::from(filled(node)?);
-    match path.is_absolute() {
-        true => Ok(path),
-        false => Err(wrong("expected a path that begins with /")),
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(wrong("expected a path that begins with /"))
     }
 }
 

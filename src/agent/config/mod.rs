@@ -283,11 +283,12 @@ impl Config {
         keys.read("subject_prefix", &mut self.subject_prefix, |node| {
             let text = keys::text(node)?;
             let is_subject = text.split('.').all(|word| word.parse::<Token>().is_ok());
-            match is_subject {
-                true => Ok(text.into()),
-                false => Err(wrong(
+            if is_subject {
+                Ok(text.into())
+            } else {
+                Err(wrong(
                     "use letters, digits, '_' and '-' with dots between words",
-                )),
+                ))
             }
         });
     }

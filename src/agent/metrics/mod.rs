@@ -106,9 +106,10 @@ impl Metrics {
 
     /// Takes the end of a run.
     pub fn run_finished(&self, run: &RunSummary, took: Duration) {
-        let whole = match run.health_check_only {
-            true => &self.0.agent_health,
-            false => &self.0.agent_apply,
+        let whole = if run.health_check_only {
+            &self.0.agent_health
+        } else {
+            &self.0.agent_apply
         };
         let source = redact_url(&run.source);
         whole.observe(&whole.labels(&[&source]), took);

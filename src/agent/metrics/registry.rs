@@ -124,9 +124,10 @@ impl Metric {
         if let Some(cell) = series.get_mut(&labels.0) {
             return change(cell);
         }
-        let key = match series.len() < MAX_SERIES {
-            true => labels.0.clone(),
-            false => self.labels(&vec![OVERFLOW; self.labels.len()]).0,
+        let key = if series.len() < MAX_SERIES {
+            labels.0.clone()
+        } else {
+            self.labels(&vec![OVERFLOW; self.labels.len()]).0
         };
         change(series.entry(key).or_default());
     }

@@ -224,13 +224,15 @@ impl<L: Fn(&Line)> Publisher<L> {
         };
         let most = self.connection.max_payload();
         let most = most.saturating_sub(ENVELOPE + record.id.len());
-        let most = match self.tight.contains(&seq) {
-            true => most.min(TIGHT),
-            false => most,
+        let most = if self.tight.contains(&seq) {
+            most.min(TIGHT)
+        } else {
+            most
         };
-        let body = match record.body.len() <= most {
-            true => record.body,
-            false => match trim::trimmed(&record.body, most) {
+        let body = if record.body.len() <= most {
+            record.body
+        } else {
+            match trim::trimmed(&record.body, most) {
                 Some(body) => {
                     let line = Line::new(
                         Level::Warn,
@@ -240,7 +242,7 @@ impl<L: Fn(&Line)> Publisher<L> {
                     body
                 }
                 None => return self.give_up(seq, &record.id, "it is too large").await,
-            },
+            }
         };
         if seq <= self.farthest {
             self.metrics.publish_failed();

@@ -48,7 +48,7 @@ impl Bustle {
                     .skip_while(move |it| !std::ptr::eq(*it, first));
                 nodes.iter().zip(kinds)
             });
-            let Some(clock) = nodes.first().map(|(node, _)| node.clock.clone()) else {
+            let Some(clock) = nodes.first().map(|(node, _)| node.services.clock.clone()) else {
                 return;
             };
             // Counted by the clock, so that late ticks are made up for.
@@ -113,18 +113,18 @@ fn resources(kind: usize) -> Result<Vec<Arc<Resource>>, AgentError> {
 fn round(node: &Node, executor: &Simulated, kind: &[Arc<Resource>]) -> usize {
     let events: Vec<_> = kind
         .iter()
-        .map(|resource| executor.verdict(&*node.clock, resource, false))
+        .map(|resource| executor.verdict(&*node.services.clock, resource, false))
         .collect();
     for event in &events {
-        node.outbox.event(event);
+        node.services.outbox.event(event);
     }
     let summary = Summary::of(None, &events);
     let run = RunSummary {
         protocol: RUN_SUMMARY.into(),
         event_id: node.next_id(),
         run_id: node.next_id(),
-        identity: node.identity.clone(),
-        collective: node.collective.clone(),
+        identity: node.identity.name.clone(),
+        collective: node.identity.collective.clone(),
         source: "simulated".into(),
         trigger: Trigger::Interval,
         outcome: RunSummary::outcome_of(&summary, false, ""),
@@ -134,10 +134,10 @@ fn round(node: &Node, executor: &Simulated, kind: &[Arc<Resource>]) -> usize {
         request_id: String::new(),
         caller: String::new(),
         error: String::new(),
-        timestamp: node.clock.now(),
+        timestamp: node.services.clock.now(),
         summary,
     };
-    node.outbox.run(&run);
+    node.services.outbox.run(&run);
     events.len() + 1
 }
 

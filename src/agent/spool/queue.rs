@@ -54,9 +54,10 @@ impl Unsynced {
     /// Returns when all of it is on the disk.
     pub fn sync(&self, directory: &Path) -> Result<(), FileError> {
         self.files.iter().try_for_each(|file| file.sync())?;
-        match self.has_new_names {
-            true => files::sync_directory(directory),
-            false => Ok(()),
+        if self.has_new_names {
+            files::sync_directory(directory)
+        } else {
+            Ok(())
         }
     }
 }
@@ -358,9 +359,10 @@ impl Queue {
     }
 
     fn note_done(&mut self, done: Ranges) -> Result<(), FileError> {
-        let noted = match !self.is_behind && self.journal.has_room(done.len()) {
-            true => self.journal.note_done(&done),
-            false => self.rewrite_journal(),
+        let noted = if !self.is_behind && self.journal.has_room(done.len()) {
+            self.journal.note_done(&done)
+        } else {
+            self.rewrite_journal()
         };
         self.is_behind = noted.is_err();
         noted

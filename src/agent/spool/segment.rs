@@ -328,13 +328,14 @@ fn decode(bytes: &[u8], salt: u32) -> Decoded<'_> {
         let (payload, rest) = rest.split_at_checked(length)?;
         let end = u32::from_le_bytes(*rest.first_chunk::<4>()?);
         let length = HEAD + length + TAIL;
-        Some(match checksum(crc, payload) == end {
-            true => Decoded::Whole {
+        Some(if checksum(crc, payload) == end {
+            Decoded::Whole {
                 seq,
                 length,
                 payload,
-            },
-            false => Decoded::Damaged { length },
+            }
+        } else {
+            Decoded::Damaged { length }
         })
     };
     whole().unwrap_or(Decoded::Nothing)

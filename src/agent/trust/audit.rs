@@ -67,7 +67,7 @@ impl Audit {
 
     /// Records that a request is denied, and why.
     pub fn denied(&self, node: &Node, verb: Verb, request: &Request<'_>, reason: &str) {
-        let second = node.clock.now().timestamp();
+        let second = node.services.clock.now().timestamp();
         let mut lately = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let unrecorded = lately.take(second);
         drop(lately);
@@ -88,9 +88,9 @@ fn record(
     let event = AuditEvent {
         protocol: AUDIT.into(),
         event_id: node.next_id(),
-        timestamp: node.clock.now(),
-        identity: node.identity.clone(),
-        collective: node.collective.clone(),
+        timestamp: node.services.clock.now(),
+        identity: node.identity.name.clone(),
+        collective: node.identity.collective.clone(),
         subject: request.subject.into(),
         verb: verb.as_str().into(),
         decision,
@@ -108,8 +108,8 @@ fn record(
         Verdict::Denied => (Level::Warn, "Request denied"),
     };
     node.say(level, text, &fields(&event));
-    if node.gatekeeper.is_strict() {
-        node.outbox.audit(&event);
+    if node.services.gatekeeper.is_strict() {
+        node.services.outbox.audit(&event);
     }
 }
 

@@ -113,12 +113,11 @@ impl Accepted {
             highest.unwrap_or_default().max(self.common)
         };
         let own = self.signers.get(by.key).copied();
-        let least = match by.has_policy {
-            true => {
-                let current = self.signers.get(&self.current).copied();
-                current.unwrap_or_default().max(self.common)
-            }
-            false => highest(&is_free),
+        let least = if by.has_policy {
+            let current = self.signers.get(&self.current).copied();
+            current.unwrap_or_default().max(self.common)
+        } else {
+            highest(&is_free)
         };
         // One that another has replaced does not come back.
         let least = match own {

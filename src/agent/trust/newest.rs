@@ -86,9 +86,10 @@ impl Newest {
 
 /// Fails if a signature is older than one that was accepted. Only microseconds are signed.
 pub(super) fn not_older(signed: DateTime<Utc>, accepted: DateTime<Utc>) -> Result<(), Unvouched> {
-    match signed.timestamp_micros() < accepted.timestamp_micros() {
-        true => Err(Unvouched::Older { signed, accepted }),
-        false => Ok(()),
+    if signed.timestamp_micros() < accepted.timestamp_micros() {
+        Err(Unvouched::Older { signed, accepted })
+    } else {
+        Ok(())
     }
 }
 

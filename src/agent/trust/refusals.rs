@@ -49,7 +49,10 @@ impl Refusals {
 impl Node {
     /// Returns whose orders the node obeys; nothing for a node that only pretends.
     pub fn trust_status(&self) -> Option<TrustStatus> {
-        let (required, open) = match (self.gatekeeper.requires_signatures(), &self.loopback_only) {
+        let (required, open) = match (
+            self.services.gatekeeper.requires_signatures(),
+            &self.services.loopback_only,
+        ) {
             (Some(required), _) => (required, !required),
             (None, Some(loopback)) => (loopback.remote().is_some(), false),
             (None, None) => return None,
@@ -57,7 +60,7 @@ impl Node {
         Some(TrustStatus {
             required,
             open,
-            last_refusal: self.refusals.last(),
+            last_refusal: self.services.refusals.last(),
         })
     }
 }

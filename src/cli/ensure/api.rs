@@ -5,7 +5,7 @@ use std::io::Read;
 
 use clap::Subcommand;
 
-use super::{CliError, Console, Options, Verdict, error_of};
+use super::{CliError, Console, Options, Verdict};
 use crate::engine::Session;
 use crate::model::event::TransactionEvent;
 use crate::model::request::{EnsureResponse, parse_ensure};
@@ -74,7 +74,7 @@ fn answer(
         None => Session::default(),
     };
     let (_, event) = options.ensure(resource, session, console)?;
-    event.map_err(error_of)
+    Ok(event?)
 }
 
 /// Returns a response as upstream's YAML has it: durations are text, and what all states share

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use super::environment::{FactArgs, NatsArgs, PackageArgs};
-use super::host::{Hiera, Setup, Terminal, error_of};
+use super::host::{Hiera, Setup, Terminal};
 use super::interrupt::Interrupt;
 use super::output::Console;
 use super::{CliError, Verdict};
@@ -144,7 +144,7 @@ impl Host {
     /// Returns a path as the engine wants it: from the root, and clean.
     fn path(self, path: &str) -> Result<String, CliError> {
         match self {
-            Self::Local => absolute(path).map_err(CliError::usage),
+            Self::Local => absolute(path),
             Self::Remote if path.starts_with('/') || path.contains("{{") => Ok(path.into()),
             Self::Remote => Err(CliError::usage(format!(
                 "path '{path}' must be absolute: it is on other nodes"
@@ -239,8 +239,8 @@ pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError
     let label = resource.label();
     let (interrupt, event) = options.ensure(resource, session, console)?;
     let event = event.map_err(|err| match err {
-        RunError::Template(err) => CliError::usage(format!("{label}: {err}")),
-        err => error_of(err),
+        RunError::Template(err) => CliError::usage(err).at(&label),
+        err => err.into(),
     })?;
     if options.json {
         let text = json::pretty(&event).map_err(CliError::failed)?;
@@ -346,14 +346,14 @@ fn owners(
 }
 
 /// Returns a path as the engine wants it: from the root, and clean.
-pub(super) fn absolute(path: &str) -> Result<String, String> {
+pub(super) fn absolute(path: &str) -> Result<String, CliError> {
     if path.starts_with('/') {
         return Ok(path.into());
     }
-    let directory = std::env::current_dir().map_err(|err| err.to_string())?;
+    let directory = std::env::current_dir().map_err(CliError::usage)?;
     let joined = directory.join(path);
     let joined = joined
         .to_str()
-        .ok_or_else(|| format!("{} is not UTF-8", joined.display()))?;
+        .ok_or_else(|| CliError::usage(format!("{} is not UTF-8", joined.display())))?;
     Ok(text::clean_path(joined))
 }

@@ -1,6 +1,6 @@
 //! `ccm ensure package`
 
-use super::CommonArgs;
+use super::{CliError, CommonArgs};
 use crate::model::resource::{Package, Properties, Resource, UpdateIndex};
 
 /// Manages a package
@@ -33,12 +33,12 @@ pub(in crate::cli) struct Args {
     common: CommonArgs,
 }
 
-fn update_index(text: &str) -> Result<UpdateIndex, String> {
+fn update_index(text: &str) -> Result<UpdateIndex, CliError> {
     match text {
         "never" => Ok(UpdateIndex::Never),
         "stale" => Ok(UpdateIndex::Stale),
         "always" => Ok(UpdateIndex::Always),
-        _ => Err("expected never, stale or always".into()),
+        _ => Err(CliError::usage("expected never, stale or always")),
     }
 }
 

@@ -118,17 +118,15 @@ fn request(args: &Args) -> Result<ApplyRequest, CliError> {
     {
         Some("obj" | "http" | "https") => request.source.clone_from(&args.source),
         Some(other) => {
-            return Err(CliError::usage(format!(
-                "unsupported source {other}://: use a file, obj://, http:// or https://"
-            )));
+            return Err(CliError::usage(format!("unsupported source {other}://"))
+                .hint("use a file, obj://, http:// or https://"));
         }
         None => {
             let file = Path::new(&args.source);
             if file.is_dir() || args.source.ends_with(".tar.gz") || args.source.ends_with(".tgz") {
-                return Err(CliError::usage(format!(
-                    "{} is more than one file: put it into an object store and use obj://",
-                    args.source
-                )));
+                let text = format!("{} is more than one file", args.source);
+                let hint = "put it into an object store and use obj://";
+                return Err(CliError::usage(text).hint(hint));
             }
             request.manifest =
                 files::read_to_string(file, MAX_INLINE_BYTES).map_err(CliError::usage)?;

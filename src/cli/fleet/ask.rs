@@ -21,7 +21,7 @@ use crate::model::amount::Amount;
 use crate::model::governor::{Claim, GovernorName, Timeout};
 use crate::model::node::NodeName;
 use crate::model::text::parse_wait;
-use crate::nats::{Connection, NatsError, Subjects, Verb};
+use crate::nats::{Connection, Subjects, Verb};
 use crate::system::{Accounts, SystemClock};
 
 /// How long a node may take to answer what costs it nothing.
@@ -244,16 +244,6 @@ impl Errand {
     }
 }
 
-/// Returns an error with what can be done about it.
-pub(super) fn with_hint(err: NatsError) -> CliError {
-    match err {
-        NatsError::NoBucket(_) | NatsError::NotStored(_) => {
-            CliError::failed(format!("{err}; `ccm fleet init` makes it"))
-        }
-        err => CliError::failed(err),
-    }
-}
-
 /// Reads the inventory, and warns of what in it can't be read.
 pub(super) async fn inventory(
     connection: &Connection,
@@ -261,7 +251,7 @@ pub(super) async fn inventory(
     console: &Console,
 ) -> Result<Inventory, CliError> {
     let inventory = Inventory::load(connection, subjects).await;
-    let inventory = inventory.map_err(with_hint)?;
+    let inventory = inventory.map_err(CliError::of_fleet)?;
     for one in inventory.unreadable() {
         let line = Line::new(Level::Warn, "Left out a record of the fleet")
             .with("bucket", one.bucket)
@@ -295,11 +285,11 @@ fn course(
         absent.push(Told::absent(node, "unknown node"));
     }
     if resolved.chosen.is_empty() && absent.is_empty() {
-        return Err(CliError::usage(if inventory.present().is_empty() {
-            "the fleet has no nodes: `ccm agent` on a machine makes it one"
+        return Err(if inventory.present().is_empty() {
+            CliError::usage("the fleet has no nodes").hint("`ccm agent` on a machine makes it one")
         } else {
-            "no node is meant by the selection"
-        }));
+            CliError::usage("no node is meant by the selection")
+        });
     }
     // Who comes up meanwhile is meant only where there is no condition to meet.
     let is_everyone = selection.filter().is_empty() && !selection.is_part();

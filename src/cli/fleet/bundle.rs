@@ -11,7 +11,7 @@ use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use crate::engine::{Level, Line};
 use crate::fleet::bundle::pack;
-use crate::fleet::bundles::{Bundles, BundlesError, Users, Version, Wanted, shown};
+use crate::fleet::bundles::{Bundles, Users, Version, Wanted, shown};
 use crate::model::json;
 use crate::model::node::Token;
 use crate::model::text::{count_of, go_time};
@@ -104,15 +104,7 @@ type Said = (Value, String);
 
 async fn open(place: &Place) -> Result<Bundles, CliError> {
     let connection = place.connect().await?;
-    Bundles::open(&connection).await.map_err(failed)
-}
-
-fn failed(err: BundlesError) -> CliError {
-    match err {
-        BundlesError::Nats(err) => super::rollout::no_bucket(err),
-        BundlesError::Ambiguous(_) => CliError::failed(format!("{err}: give more of the digest")),
-        err => CliError::failed(err),
-    }
+    Bundles::open(&connection).await.map_err(CliError::from)
 }
 
 fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliError> {
@@ -136,9 +128,12 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
         let now = SystemClock.now();
         if let Some(signer) = &signer {
             let source = bundles.sign(&args.name, &packed, signer, now).await;
-            signed_for.push(source.map_err(failed)?);
+            signed_for.push(source.map_err(CliError::from)?);
         }
-        let pushed = bundles.push(&args.name, &packed).await.map_err(failed)?;
+        let pushed = bundles
+            .push(&args.name, &packed)
+            .await
+            .map_err(CliError::from)?;
         if let Some((bucket, key)) = object {
             let placed = bundles.place(bucket, key, &packed, signer.as_ref(), now);
             // A bucket of somebody's own is not made by us.
@@ -179,7 +174,7 @@ fn push(args: &PushArgs, place: &Place, console: &Console) -> Result<Said, CliEr
 }
 
 async fn list(place: &Place) -> Result<Said, CliError> {
-    let versions = open(place).await?.list().await.map_err(failed)?;
+    let versions = open(place).await?.list().await.map_err(CliError::from)?;
     let documents: Vec<Value> = versions.iter().map(document).collect();
     let mut text = String::new();
     for version in &versions {
@@ -201,9 +196,15 @@ fn document(version: &Version) -> Value {
 
 async fn show(wanted: &Wanted, place: &Place) -> Result<Said, CliError> {
     let bundles = open(place).await?;
-    let version = bundles.find(wanted).await.map_err(failed)?;
-    let contents = bundles.contents(&version.bundle).await.map_err(failed)?;
-    let users = bundles.users(&version.bundle).await.map_err(failed)?;
+    let version = bundles.find(wanted).await.map_err(CliError::from)?;
+    let contents = bundles
+        .contents(&version.bundle)
+        .await
+        .map_err(CliError::from)?;
+    let users = bundles
+        .users(&version.bundle)
+        .await
+        .map_err(CliError::from)?;
     let files: Vec<Value> = contents
         .iter()
         .map(|content| json!({"name": content.name, "size": content.size}))
@@ -234,8 +235,11 @@ async fn remove(args: &RmArgs, place: &Place) -> Result<Said, CliError> {
         return Err(CliError::usage(text));
     }
     let bundles = open(place).await?;
-    let version = bundles.find(&args.bundle).await.map_err(failed)?;
-    let users = bundles.users(&version.bundle).await.map_err(failed)?;
+    let version = bundles.find(&args.bundle).await.map_err(CliError::from)?;
+    let users = bundles
+        .users(&version.bundle)
+        .await
+        .map_err(CliError::from)?;
     let name = shown(&version.bundle);
     if !users.is_empty() && !args.force {
         let text = format!(
@@ -244,7 +248,10 @@ async fn remove(args: &RmArgs, place: &Place) -> Result<Said, CliError> {
         );
         return Err(CliError::failed(text));
     }
-    bundles.remove(&version.bundle).await.map_err(failed)?;
+    bundles
+        .remove(&version.bundle)
+        .await
+        .map_err(CliError::from)?;
     Ok((document(&version), format!("{name} removed\n")))
 }
 

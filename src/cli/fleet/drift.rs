@@ -7,7 +7,6 @@ use serde_json::json;
 
 use super::Place;
 use super::ask::{WORK, caller, wait};
-use super::rollout::no_bucket;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use crate::fleet::bundles::shown;
@@ -42,7 +41,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
     let (nodes, touched) = runtime::block_on(async {
         let connection = place.connect().await?;
         let loaded = drift::load(&connection, &subjects).await;
-        let mut nodes = loaded.map_err(no_bucket)?;
+        let mut nodes = loaded.map_err(CliError::of_fleet)?;
         if let Some(wanted) = &args.node {
             nodes.retain(|it| it.node == *wanted);
             if nodes.is_empty() {

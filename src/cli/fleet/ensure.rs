@@ -161,19 +161,19 @@ fn read_properties(file: &str) -> Result<Map<String, Value>, CliError> {
             let mut input = std::io::stdin().lock().take(MAX_PROPERTIES_BYTES);
             input
                 .read_to_string(&mut text)
-                .map_err(|err| CliError::usage(format!("standard input: {err}")))?;
+                .map_err(|err| CliError::usage(err).at("standard input"))?;
             text
         }
         file => {
             files::read_to_string(Path::new(file), MAX_PROPERTIES_BYTES).map_err(CliError::usage)?
         }
     };
-    let bad = |reason: &dyn ToString| CliError::usage(format!("{file}: {}", reason.to_string()));
-    let node = document::parse(&text).map_err(|err| bad(&err))?;
-    match serde_json::to_value(node.to_value()).map_err(|err| bad(&err))? {
+    let node = document::parse(&text).map_err(|err| CliError::usage(err).at(file))?;
+    let document = serde_json::to_value(node.to_value());
+    match document.map_err(|err| CliError::usage(err).at(file))? {
         Value::Object(entries) => Ok(entries),
         Value::Null => Ok(Map::new()),
-        _ => Err(bad(&"expected properties and their values")),
+        _ => Err(CliError::usage("expected properties and their values").at(file)),
     }
 }
 

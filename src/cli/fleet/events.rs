@@ -21,7 +21,7 @@ use self::cursor::Cursor;
 use self::event::Wanted;
 use self::output::{Output, Written};
 use super::Place;
-use super::ask::{FormatArgs, with_hint};
+use super::ask::FormatArgs;
 use super::report::Format;
 use super::values::BadValue;
 use crate::cli::output::{Console, complain};
@@ -212,7 +212,10 @@ impl Showing {
         let begin = args.begin();
         let mut cursor = match &args.cursor_file {
             Some(path) => {
-                let extent = connection.extent_of_events().await.map_err(with_hint)?;
+                let extent = connection
+                    .extent_of_events()
+                    .await
+                    .map_err(CliError::of_fleet)?;
                 Some(Cursor::open(path, extent.made)?)
             }
             None => None,
@@ -221,14 +224,15 @@ impl Showing {
             Some(name) => {
                 let opening = Feed::durable(connection, name, &filter, begin, args.follow);
                 tokio::select! {
-                    feed = opening => feed.map_err(with_hint)?,
+                    feed = opening => feed.map_err(CliError::of_fleet)?,
                     () = stop.told() => return Ok(()),
                 }
             }
             None => {
                 let next = cursor.as_ref().and_then(Cursor::next);
                 let begin = next.map_or(begin, Begin::At);
-                Feed::ordered(connection, &filter, begin, args.follow).map_err(with_hint)?
+                Feed::ordered(connection, &filter, begin, args.follow)
+                    .map_err(CliError::of_fleet)?
             }
         };
         let shown = self.drain(&mut feed, &mut cursor, stop).await;
@@ -247,7 +251,7 @@ impl Showing {
         let mut taken = 0;
         loop {
             let heard = tokio::select! {
-                heard = feed.next() => heard.map_err(with_hint)?,
+                heard = feed.next() => heard.map_err(CliError::of_fleet)?,
                 () = stop.told() => None,
             };
             let is_pause = heard == Some(Heard::Pause);
@@ -296,9 +300,8 @@ impl Showing {
         };
         match self.format {
             Format::Json if self.documents.len() >= MOST_IN_DOCUMENT => {
-                return Err(CliError::failed(format!(
-                    "there are more than {MOST_IN_DOCUMENT} events: use --jsonl, --since or --limit"
-                )));
+                let text = format!("there are more than {MOST_IN_DOCUMENT} events");
+                return Err(CliError::failed(text).hint("use --jsonl, --since or --limit"));
             }
             Format::Json => self.documents.push(event.document()),
             Format::Lines => self.output.line(&event.document().to_string()),

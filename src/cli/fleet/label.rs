@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde_json::json;
 
 use super::Place;
-use super::ask::{FormatArgs, inventory, with_hint};
+use super::ask::{FormatArgs, inventory};
 use super::report::Format;
 use crate::cli::output::{Console, complain};
 use crate::cli::{CliError, Verdict, runtime};
@@ -72,7 +72,10 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
                 args.node
             ));
         }
-        let bucket = connection.bucket(LABELS).await.map_err(with_hint)?;
+        let bucket = connection
+            .bucket(LABELS)
+            .await
+            .map_err(CliError::of_fleet)?;
         settle(&bucket, &key, &args.changes).await
     })?;
     let document = json!({ "node": args.node, "labels": labels });
@@ -95,7 +98,7 @@ async fn settle(bucket: &Bucket, key: &str, changes: &[Change]) -> Result<Labels
         let (before, revision) = match &found {
             Some(entry) => {
                 let labels: Labels = serde_json::from_slice(&entry.value)
-                    .map_err(|err| CliError::failed(format!("labels of {key}: {err}")))?;
+                    .map_err(|err| CliError::failed(err).at(format_args!("labels of {key}")))?;
                 (labels, Some(entry.revision))
             }
             None => (Labels::default(), None),

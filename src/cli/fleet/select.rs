@@ -117,9 +117,10 @@ impl SelectArgs {
             limit: self.limit,
         };
         match self.condition(named).filter(|_| self.all) {
-            Some(flag) => Err(CliError::usage(format!(
-                "--all is every node, {flag} is not: leave one out"
-            ))),
+            Some(flag) => {
+                let text = format!("--all is every node, {flag} is not");
+                Err(CliError::usage(text).hint("leave one out"))
+            }
             None => Ok(selection),
         }
     }
@@ -146,7 +147,7 @@ impl SelectArgs {
             ..selection.clone()
         };
         if unseeded == Selection::default() && !self.all {
-            Err(CliError::usage(
+            Err(CliError::usage("no node is named").hint(
                 "say which nodes, such as --node NAME, --group GROUP or --fact FACT=VALUE, or --all",
             ))
         } else {
@@ -163,7 +164,7 @@ fn read_list(list: &str) -> Result<String, CliError> {
     let mut input = std::io::stdin().lock().take(MAX_LIST_BYTES);
     input
         .read_to_string(&mut text)
-        .map_err(|err| CliError::usage(format!("standard input: {err}")))?;
+        .map_err(|err| CliError::usage(err).at("standard input"))?;
     Ok(text)
 }
 

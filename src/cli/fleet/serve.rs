@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
     };
     runtime::block_on(async {
         let server = Server::bind(options).await.map_err(|err| match err {
-            WebError::Open(_) => CliError::usage(format!("{err}; see --token-file")),
+            WebError::Open(_) => CliError::usage(err).hint("see --token-file"),
             WebError::WeakToken | WebError::NoToken => CliError::usage(err),
             err => CliError::failed(err),
         })?;

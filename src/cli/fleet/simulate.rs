@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &Console) -> Result<Verdi
     let files = u64::try_from(args.nodes).unwrap_or(u64::MAX);
     let wanted = files.saturating_mul(2).saturating_add(SPARE_FILES);
     raise_open_files(wanted).map_err(|err| {
-        CliError::failed(format!("{} nodes need {wanted} files: {err}", args.nodes))
+        CliError::failed(err).at(format_args!("{} nodes need {wanted} files", args.nodes))
     })?;
     let options = Options {
         nodes: args.nodes,

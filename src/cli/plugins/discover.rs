@@ -30,6 +30,7 @@ pub(super) enum PluginError {
     #[error("{}: {problem}", path.display())]
     Broken {
         path: PathBuf,
+        #[source]
         problem: DocumentError,
     },
     #[error(transparent)]

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use crate::cli::CliError;
 use crate::hiera;
 use crate::model::Value;
 use crate::system::files::{self, FileKind};
@@ -56,31 +57,33 @@ impl InputType {
     }
 
     /// Returns what templates see of a text.
-    fn read(self, text: &str) -> Result<Value, String> {
+    fn read(self, text: &str) -> Result<Value, CliError> {
         match self {
             Self::Text => Ok(text.into()),
             Self::Bool => match text {
                 "true" | "1" | "t" | "T" | "TRUE" | "True" => Ok(Value::Bool(true)),
                 "false" | "0" | "f" | "F" | "FALSE" | "False" | "" => Ok(Value::Bool(false)),
-                _ => Err("expected true or false".into()),
+                _ => Err(CliError::usage("expected true or false")),
             },
             Self::Signed(bits) => text
                 .parse::<i64>()
                 .ok()
                 .filter(|number| *number >> (bits - 1) == 0 || *number >> (bits - 1) == -1)
                 .map(Value::Int)
-                .ok_or_else(|| format!("expected a whole number of {bits} bits")),
+                .ok_or_else(|| CliError::usage(format!("expected a whole number of {bits} bits"))),
             Self::Counter => Self::Unsigned(64).read(text),
             Self::Unsigned(bits) => text
                 .parse::<u64>()
                 .ok()
                 .filter(|number| bits == 64 || *number >> bits == 0)
                 .map(|number| i64::try_from(number).map_or(Value::Uint(number), Value::Int))
-                .ok_or_else(|| format!("expected a whole number from 0, of {bits} bits")),
+                .ok_or_else(|| {
+                    CliError::usage(format!("expected a whole number from 0, of {bits} bits"))
+                }),
             Self::Float => text
                 .parse::<f64>()
                 .map(Value::Float)
-                .map_err(|_| "expected a number".into()),
+                .map_err(|_| CliError::usage("expected a number")),
             Self::ExistingFile => there(text, FileKind::Regular, "a file"),
             Self::ExistingDirectory => there(text, FileKind::Directory, "a directory"),
         }
@@ -97,11 +100,13 @@ impl InputType {
     }
 }
 
-fn there(text: &str, kind: FileKind, what: &str) -> Result<Value, String> {
+fn there(text: &str, kind: FileKind, what: &str) -> Result<Value, CliError> {
     match files::inspect(Path::new(text), true) {
         Ok(Some(found)) if found.kind == kind => Ok(text.into()),
-        Ok(_) => Err(format!("there is no such thing as {what} {text}")),
-        Err(err) => Err(err.to_string()),
+        Ok(_) => Err(CliError::usage(format!(
+            "there is no such thing as {what} {text}"
+        ))),
+        Err(err) => Err(CliError::usage(err)),
     }
 }
 
@@ -140,7 +145,7 @@ impl Input {
             .default
             .as_deref()
             .map(|text| InputType::Bool.read(text));
-        self.is_switch() && default == Some(Ok(Value::Bool(true)))
+        self.is_switch() && matches!(default, Some(Ok(Value::Bool(true))))
     }
 
     /// Returns what templates see of what was given, if anything was.
@@ -148,16 +153,16 @@ impl Input {
         &self,
         given: Option<&str>,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, CliError> {
         let inherited = || self.env.as_deref().and_then(variable);
         let text = given.map(str::to_owned).or_else(inherited);
         let Some(text) = text.or_else(|| self.default.clone()) else {
-            return match self.required {
-                true => Err(format!("{} is required", self.shown())),
-                false => Ok(self.type_name.nothing()),
-            };
+            if self.required {
+                return Err(CliError::usage(format!("{} is required", self.shown())));
+            }
+            return Ok(self.type_name.nothing());
         };
-        let wrong = |reason: String| format!("{}: {reason}", self.shown());
+        let wrong = |reason: String| CliError::usage(reason).at(self.shown());
         if !self.choices.is_empty() && !self.choices.contains(&text) {
             let choices = self.choices.join(", ");
             return Err(wrong(format!("{text:?} is not one of {choices}")));
@@ -169,7 +174,7 @@ impl Input {
         match self.validate.as_deref().map(|it| hiera::check(&text, it)) {
             None | Some(Ok(true)) => Ok(value),
             Some(Ok(false)) => Err(wrong(format!("{text:?} is not accepted"))),
-            Some(Err(err)) => Err(wrong(err.to_string())),
+            Some(Err(err)) => Err(CliError::usage(err).at(self.shown())),
         }
     }
 
@@ -206,15 +211,19 @@ mod tests {
         None
     }
 
+    fn told(value: Result<Value, CliError>) -> String {
+        value.unwrap_err().to_string()
+    }
+
     #[test]
     fn what_is_given_wins_over_the_environment_and_that_over_the_default() {
         let mut port = flag(InputType::Signed(64));
-        assert_eq!(port.value(None, nobody), Ok(Value::Int(0)));
+        assert_eq!(port.value(None, nobody).unwrap(), Value::Int(0));
         port.default = Some("1".into());
-        assert_eq!(port.value(None, nobody), Ok(Value::Int(1)));
+        assert_eq!(port.value(None, nobody).unwrap(), Value::Int(1));
         let variable = |name: &str| (name == "PORT").then(|| "2".into());
-        assert_eq!(port.value(None, variable), Ok(Value::Int(2)));
-        assert_eq!(port.value(Some("3"), variable), Ok(Value::Int(3)));
+        assert_eq!(port.value(None, variable).unwrap(), Value::Int(2));
+        assert_eq!(port.value(Some("3"), variable).unwrap(), Value::Int(3));
     }
 
     #[test]
@@ -243,18 +252,15 @@ mod tests {
     fn what_is_not_allowed_is_told_with_the_name_of_the_flag() {
         let mut port = flag(InputType::Text);
         port.required = true;
-        assert_eq!(
-            port.value(None, nobody),
-            Err("flag --port is required".into())
-        );
+        assert_eq!(told(port.value(None, nobody)), "flag --port is required");
         port.choices = vec!["a".into(), "b".into()];
         assert_eq!(
-            port.value(Some("c"), nobody),
-            Err("flag --port: \"c\" is not one of a, b".into())
+            told(port.value(Some("c"), nobody)),
+            "flag --port: \"c\" is not one of a, b"
         );
         port.choices.clear();
         port.validate = Some("is_shellsafe(value)".into());
-        assert_eq!(port.value(Some("ok"), nobody), Ok("ok".into()));
+        assert_eq!(port.value(Some("ok"), nobody).unwrap(), "ok".into());
         assert!(port.value(Some("$(rm)"), nobody).is_err());
         port.validate = Some("value +".into());
         assert!(port.value(Some("ok"), nobody).is_err());

@@ -128,7 +128,7 @@ impl Plugins {
         let plugin = self.plugins.iter().find(|plugin| plugin.name == first)?;
         let definition = match &plugin.definition {
             Ok(definition) => definition,
-            Err(err) => return Some(Called::Done(Err(CliError::failed(err)))),
+            Err(err) => return Some(Called::Done(Err(CliError::failed(err.to_string())))),
         };
         let command = mount::group(first, &definition.description, &definition.commands);
         let matches = match parse(command, first, rest) {
@@ -181,7 +181,7 @@ fn carry_out(
         return Err(CliError::usage(format!("{} needs a command", entry.name)));
     };
     let variable = |name: &str| std::env::var(name).ok();
-    let given = mount::given(entry, matches, variable).map_err(CliError::usage)?;
+    let given = mount::given(entry, matches, variable)?;
     let call = Call {
         exec,
         given,

@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::definition::{Body, Entry};
 use super::input::{Input, InputType};
+use crate::cli::CliError;
 use crate::model::Value;
 use crate::model::value::Map;
 
@@ -62,15 +63,16 @@ pub(super) fn command(entry: &Entry) -> Command {
         command = command.arg(flag.help(help));
     }
     // A command that can't be called says so, whatever it is given.
-    match entry.problems.is_empty() {
-        true => command,
-        false => command.arg(
+    if entry.problems.is_empty() {
+        command
+    } else {
+        command.arg(
             Arg::new("anything")
                 .num_args(0..)
                 .trailing_var_arg(true)
                 .allow_hyphen_values(true)
                 .hide(true),
-        ),
+        )
     }
 }
 
@@ -123,9 +125,10 @@ fn flag(input: &Input) -> Arg {
 }
 
 fn choices(arg: Arg, input: &Input) -> Arg {
-    match input.choices.is_empty() {
-        true => arg,
-        false => arg.value_parser(PossibleValuesParser::new(input.choices.clone())),
+    if input.choices.is_empty() {
+        arg
+    } else {
+        arg.value_parser(PossibleValuesParser::new(input.choices.clone()))
     }
 }
 
@@ -160,8 +163,8 @@ pub(super) fn given(
     entry: &Entry,
     matches: &ArgMatches,
     variable: impl Fn(&str) -> Option<String> + Copy,
-) -> Result<Given, String> {
-    let values = |inputs: &[Input]| -> Result<Value, String> {
+) -> Result<Given, CliError> {
+    let values = |inputs: &[Input]| -> Result<Value, CliError> {
         let mut map = Map::new();
         for input in inputs {
             let value = input.value(typed(input, matches).as_deref(), variable)?;
@@ -236,7 +239,8 @@ commands:
             .try_get_matches_from(words)
             .map_err(|err| err.to_string())?;
         let (entry, matches) = called(&definition.commands, &matches).unwrap();
-        given(entry, matches, |name| (name == "PORT").then(|| "80".into()))
+        let given = given(entry, matches, |name| (name == "PORT").then(|| "80".into()));
+        given.map_err(|err| err.to_string())
     }
 
     #[test]

@@ -87,8 +87,9 @@ impl Call<'_> {
             Body::Missing => Vec::new(),
             Body::Words(text) => {
                 let text = renderer.render("command", text)?;
-                split_words(&text)
-                    .map_err(|err| CliError::failed(format!("command of {}: {err}", self.name)))?
+                split_words(&text).map_err(|err| {
+                    CliError::failed(err).at(format_args!("command of {}", self.name))
+                })?
             }
             Body::Script { text, shell } => {
                 let mut words = find_shell(shell.as_deref(), variables)?;
@@ -217,9 +218,10 @@ fn read_file(args: &[Value]) -> Result<Value, CallError> {
 /// Returns a text as one word of a shell.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\"'\"'")),
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\"'\"'"))
     }
 }
 
@@ -245,8 +247,7 @@ fn config(variables: &BTreeMap<String, String>) -> Result<Value, CliError> {
 
 fn read_config(path: &Path) -> Result<Value, CliError> {
     let text = discover::read(path).map_err(CliError::failed)?;
-    let node = document::parse(&text)
-        .map_err(|err| CliError::failed(format!("{}: {err}", path.display())))?;
+    let node = document::parse(&text).map_err(|err| CliError::failed(err).at(path.display()))?;
     Ok(node.to_value())
 }
 
@@ -257,7 +258,7 @@ fn find_shell(
 ) -> Result<Vec<String>, CliError> {
     if let Some(shell) = named {
         let mut words = split_words(shell)
-            .map_err(|err| CliError::failed(format!("shell {shell:?}: {err}")))?;
+            .map_err(|err| CliError::failed(err).at(format_args!("shell {shell:?}")))?;
         if words.len() == 1 {
             words.push("-c".into());
         }
@@ -291,9 +292,7 @@ fn described(program: &Passthrough) -> String {
 /// Asks a person, and returns only if the answer is yes.
 fn confirm(question: &str) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() {
-        return Err(CliError::usage(
-            "nobody is there to confirm: use --no-prompt",
-        ));
+        return Err(CliError::usage("nobody is there to confirm").hint("use --no-prompt"));
     }
     ask(question);
     let mut answer = String::new();

@@ -1,6 +1,6 @@
 //! `ccm registration create`: one entry, published by hand.
 
-use super::{Identity, check, failed, line};
+use super::{Identity, check, line};
 use crate::cli::environment::{NatsArgs, split_pair};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -44,7 +44,7 @@ pub(super) fn run(
     runtime::block_on(async {
         let connection = nats.connect().await?;
         let registered = connection.register(&entry, &destination).await;
-        registered.map_err(failed)
+        registered.map_err(CliError::of_registrations)
     })?;
     let line = line(Level::Info, "Registration entry created", &entry)
         .with("port", args.identity.port)

@@ -49,10 +49,11 @@ pub(super) fn run(
 }
 
 /// Reads an age that servers take: none at all, or a second or more.
-fn max_age(text: &str) -> Result<Duration, String> {
-    let age = parse_wait(text).map_err(|err| err.to_string())?;
-    match !age.is_zero() && age < Duration::from_secs(1) {
-        true => Err("must be 1s or more, or 0 for no limit".into()),
-        false => Ok(age),
+fn max_age(text: &str) -> Result<Duration, CliError> {
+    let age = parse_wait(text).map_err(CliError::usage)?;
+    if !age.is_zero() && age < Duration::from_secs(1) {
+        let text = "must be 1s or more, or 0 for no limit";
+        return Err(CliError::usage(text));
     }
+    Ok(age)
 }

@@ -15,7 +15,6 @@ use super::output::Console;
 use super::{CliError, Verdict};
 use crate::engine::{Level, Line};
 use crate::model::registration::{Entry, Port};
-use crate::nats::NatsError;
 
 /// Finds, watches and changes registered services
 #[derive(Debug, clap::Args)]
@@ -108,7 +107,7 @@ impl Identity {
 /// Refuses an entry that nobody could use.
 fn check(entry: &Entry) -> Result<(), CliError> {
     let checked = entry.validate();
-    checked.map_err(|err| CliError::usage(format!("invalid registration entry: {err}")))
+    checked.map_err(|err| CliError::usage(err).at("invalid registration entry"))
 }
 
 /// Returns a line that names an instance of a service.
@@ -118,16 +117,6 @@ fn line(level: Level, text: &str, entry: &Entry) -> Line {
         .with("service", &entry.service)
         .with("protocol", &entry.protocol)
         .with("address", &entry.address)
-}
-
-/// Returns an error that says what to do about a stream that is missing.
-fn failed(err: NatsError) -> CliError {
-    match err {
-        NatsError::NoStream(_) | NatsError::NotStored(_) => {
-            CliError::failed(format!("{err}: run `ccm registration init`"))
-        }
-        err => CliError::failed(err),
-    }
 }
 
 pub(super) fn run(args: Args, console: &mut Console) -> Result<Verdict, CliError> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Words, failed};
+use super::Words;
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -34,7 +34,7 @@ pub(super) fn run(
         let connection = nats.connect().await?;
         let stream = nats.registration_stream();
         let found = connection.registrations(stream, args.words.all());
-        found.await.map_err(failed)
+        found.await.map_err(CliError::of_registrations)
     })?;
     for what in &found.unreadable {
         console.log(&Line::new(Level::Warn, what.to_string()));

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, Read as _};
 
-use super::{Identity, check, failed, line};
+use super::{Identity, check, line};
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::{Console, ask};
 use crate::cli::{CliError, Verdict, runtime};
@@ -36,7 +36,7 @@ pub(super) fn run(
         let connection = nats.connect().await?;
         let stream = nats.registration_stream();
         let removed = connection.unregister(&entry, stream).await;
-        removed.map_err(failed)
+        removed.map_err(CliError::of_registrations)
     })?;
     let line = line(Level::Info, "Registration entry removed", &entry);
     console.line(&line.with("port", args.identity.port));
@@ -58,7 +58,7 @@ fn is_confirmed(identity: &Identity) -> Result<bool, CliError> {
     let mut answer = String::new();
     let mut input = std::io::stdin().lock().take(MAX_ANSWER);
     match input.read_line(&mut answer).map_err(CliError::failed)? {
-        0 => Err(CliError::failed("nobody answered: use --force")),
+        0 => Err(CliError::failed("nobody answered").hint("use --force")),
         _ => {
             let answer = answer.trim().to_lowercase();
             Ok(matches!(answer.as_str(), "y" | "yes"))

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Words, failed, line};
+use super::{Words, line};
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -31,7 +31,7 @@ pub(super) fn run(
         let connection = nats.connect().await?;
         let stream = nats.registration_stream();
         let watching = connection.watch_registrations(stream, args.words.all());
-        let watch = watching.await.map_err(failed)?;
+        let watch = watching.await.map_err(CliError::of_registrations)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
         tokio::select! {

@@ -392,14 +392,13 @@ impl Connection {
     ) -> Result<(), NatsError> {
         let size = body.len();
         let to = subject.to_owned();
-        let sent = match headers.is_empty() {
-            true => timeout(SEND_LIMIT, self.client.publish(to, body)).await,
-            false => {
-                let publishing = self
-                    .client
-                    .publish_with_headers(to, headers.into_map(), body);
-                timeout(SEND_LIMIT, publishing).await
-            }
+        let sent = if headers.is_empty() {
+            timeout(SEND_LIMIT, self.client.publish(to, body)).await
+        } else {
+            let publishing = self
+                .client
+                .publish_with_headers(to, headers.into_map(), body);
+            timeout(SEND_LIMIT, publishing).await
         };
         sent.map_err(|_| NatsError::Closed)?
             .map_err(|err| match err.kind() {

@@ -251,9 +251,10 @@ impl Folder {
     fn load(&self, name: &str) -> Result<(String, ContextFile), ContextError> {
         let path = Path::new(name);
         let is_path = path.is_absolute() || (name.ends_with(".json") && exists(path));
-        let path = match is_path {
-            true => path.to_owned(),
-            false => self.file(name)?,
+        let path = if is_path {
+            path.to_owned()
+        } else {
+            self.file(name)?
         };
         match read(name, &path)? {
             Some(file) => Ok((name.to_owned(), file)),

@@ -70,9 +70,10 @@ pub(super) fn parse(url: &str) -> Result<(Server, Option<Credentials>), ContextE
 }
 
 fn with_scheme(url: &str) -> String {
-    match url.contains("://") {
-        true => url.into(),
-        false => format!("nats://{url}"),
+    if url.contains("://") {
+        url.into()
+    } else {
+        format!("nats://{url}")
     }
 }
 

@@ -95,8 +95,9 @@ fn meant_for(stream: &str) -> Result<Headers, NatsError> {
 /// Refuses what can't be the name of a stream before it becomes part of a subject.
 fn check_stream(name: &str) -> Result<(), NatsError> {
     let is_plain = |c: char| !(c.is_whitespace() || c.is_control() || ".*>/\\".contains(c));
-    match !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) {
-        true => Ok(()),
-        false => Err(NatsError::NoStream(quote(name))),
+    if !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) {
+        Ok(())
+    } else {
+        Err(NatsError::NoStream(quote(name)))
     }
 }

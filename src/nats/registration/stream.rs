@@ -82,9 +82,10 @@ fn improve(mut config: Config, options: StreamOptions) -> Config {
     config.deny_purge = false;
     config.allow_direct = true;
     // Markers are how watchers hear of what expired; they stay as long as entries do.
-    config.subject_delete_marker_ttl = Some(match config.max_age.is_zero() {
-        true => MAX_AGE,
-        false => config.max_age,
+    config.subject_delete_marker_ttl = Some(if config.max_age.is_zero() {
+        MAX_AGE
+    } else {
+        config.max_age
     });
     // The server wants no longer memory for repeated messages than for messages.
     if !config.max_age.is_zero() {

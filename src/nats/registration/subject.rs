@@ -23,9 +23,10 @@ pub(super) fn of(entry: &Entry) -> Result<Subject, NatsError> {
     let (address, instance) = (word(address), entry.instance());
     let subject = format!("{PREFIX}.{cluster}.{protocol}.{service}.{address}.{instance}");
     let subject: Subject = subject.parse()?;
-    match subject.is_wildcard() {
-        true => Err(NatsError::Subject(subject.to_string())),
-        false => Ok(subject),
+    if subject.is_wildcard() {
+        Err(NatsError::Subject(subject.to_string()))
+    } else {
+        Ok(subject)
     }
 }
 

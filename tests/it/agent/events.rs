@@ -105,7 +105,7 @@ async fn a_broker_that_dies_during_a_run_delays_events_and_loses_none() {
         agent.node().status().last_run
     })
     .await;
-    assert!(agent.node().outbox.status().pending > 0);
+    assert!(agent.node().status().spool.pending > 0);
     server.resume();
     let events = agent::eventually("everything is stored", async || {
         let events = stored_events(&server).await;

@@ -70,7 +70,7 @@ async fn only_what_is_applied_and_healthy_is_registered() {
     })
     .await;
     assert_eq!(ports(&server).await, [80, 81, 86]);
-    let printed = running.node().metrics.print();
+    let printed = running.metrics().print();
     assert!(
         printed.contains("agent_registration_published_count 3\n"),
         "{printed}"
@@ -197,7 +197,7 @@ async fn a_manifest_is_applied_again_when_the_services_change_that_it_looked_up(
     let stays = super::entry("10.0.0.2", 80);
     connection.register(&stays, &destination).await.unwrap();
     follows(1).await;
-    let printed = running.node().metrics.print();
+    let printed = running.metrics().print();
     let runs = printed
         .lines()
         .find(|line| line.contains("agent_apply_duration_seconds_count"));

@@ -235,7 +235,8 @@ fn a_server_that_is_away_and_a_stream_that_is_missing_are_errors() {
     let (env, _server) = world();
     for args in commands {
         let error = env.ccm(args).error(1);
-        assert!(error.contains("run `ccm registration init`"), "{error}");
+        let hint = "\nccm: hint: run `ccm registration init`\n";
+        assert!(error.ends_with(hint), "{error}");
     }
 }
 

@@ -139,7 +139,7 @@ async fn no_forged_request_is_obeyed_and_each_is_answered_counted_and_audited() 
         );
         assert!(!file.exists(), "{what}");
     }
-    let metrics = running.node().metrics.clone().print();
+    let metrics = running.metrics().print();
     let counted = format!("outcome=\"denied\"}} {count}");
     let is_counted = |line: &str| line.contains("verb=\"ensure\"") && line.ends_with(&counted);
     assert!(metrics.lines().any(is_counted), "{metrics}");

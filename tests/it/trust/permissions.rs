@@ -338,7 +338,7 @@ async fn a_monitor_can_not_resume_a_node_that_is_paused() {
     )
     .await;
     assert!(answer.get("error").is_none_or(Value::is_null), "{answer}");
-    let paused = || running.node().pause.current().is_some();
+    let paused = || running.node().status().pause.is_some();
     assert!(paused(), "{answer}");
 
     let resume = format!("ccm.v1.default.node.{WEB2}.resume");
@@ -566,7 +566,7 @@ async fn a_request_without_a_reply_subject_is_dropped_and_audited() {
     let other = file_request(&room.path().join("g"), "x");
     ask(&controller, "web2.example.net", Verb::Ensure, &other).await;
     assert!(!file.exists());
-    let printed = running.node().metrics.print();
+    let printed = running.metrics().print();
     let line = printed.lines().find(|line| {
         line.contains("requests_count") && line.contains("ensure") && line.contains("denied")
     });

@@ -49,13 +49,13 @@ impl Cursor {
         let path = path.display();
         let text = files::read_to_string(&cursor.path, MAX_BYTES).map_err(CliError::failed)?;
         let note: Note = serde_json::from_str(&text)
-            .map_err(|err| CliError::failed(format!("{path} is no cursor: {err}")))?;
+            .map_err(|err| CliError::failed(err).at(format_args!("{path} is no cursor")))?;
         if note.stream != cursor.stream {
-            return Err(CliError::failed(format!(
-                "{path} is the cursor of a stream made {}, this one was made {}: \
-                 remove it to begin anew",
+            let text = format!(
+                "{path} is the cursor of a stream made {}, this one was made {}",
                 note.stream, cursor.stream
-            )));
+            );
+            return Err(CliError::failed(text).hint("remove it to begin anew"));
         }
         cursor.seq = Some(note.seq);
         Ok(cursor)
@@ -112,8 +112,10 @@ mod tests {
         let mut cursor = Cursor::open(&path, DateTime::UNIX_EPOCH).unwrap();
         cursor.store(41).unwrap();
         let later = DateTime::from_timestamp(1, 0).unwrap();
-        let error = Cursor::open(&path, later).unwrap_err().to_string();
-        assert!(error.contains("remove it to begin anew"), "{error}");
+        let error = Cursor::open(&path, later).unwrap_err();
+        let found = error.to_string();
+        assert!(found.contains("is the cursor of a stream made"), "{found}");
+        assert_eq!(error.hints(), ["remove it to begin anew"]);
     }
 
     #[test]

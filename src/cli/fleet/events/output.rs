@@ -50,7 +50,7 @@ impl Output {
         match writing.await.map_err(CliError::failed)? {
             Ok(()) => Ok(Written::Yes),
             Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(Written::Unwanted),
-            Err(err) => Err(CliError::failed(format!("standard output: {err}"))),
+            Err(err) => Err(CliError::failed(err).at("standard output")),
         }
     }
 }

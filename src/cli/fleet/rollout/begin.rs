@@ -9,15 +9,15 @@ use serde_json::{Value as Json, json};
 use super::super::ask::{SlotArgs, caller, wait};
 use super::super::select::SelectArgs;
 use super::super::values::BadValue;
-use super::{Desk, DrivingArgs, failed, no_bucket};
+use super::{Desk, DrivingArgs};
 use crate::cli::environment::read_document;
 use crate::cli::{CliError, Verdict};
 use crate::engine::{Level, Line};
-use crate::fleet::bundles::{BundlesError, Wanted, shown};
+use crate::fleet::bundles::{Wanted, shown};
 use crate::fleet::decision::TrustedSigners;
 use crate::fleet::executor::Role;
 use crate::fleet::fold::{Answer, Counts, fold};
-use crate::fleet::start::{Proposal, Request, StartError, propose};
+use crate::fleet::start::{Proposal, Request, propose};
 use crate::model::amount::{Amount, Percent};
 use crate::model::node::BundleRef;
 use crate::model::rollout::{Budget, Settings, Wave};
@@ -188,7 +188,7 @@ impl WhatArgs {
             noop: self.noop,
         };
         let proposal = propose(&desk.connection, &desk.subjects, request).await;
-        let proposal = proposal.map_err(not_started)?;
+        let proposal = proposal.map_err(CliError::from)?;
         for one in &proposal.unreadable {
             let line = Line::new(Level::Warn, "Left out a record of the fleet")
                 .with("bucket", one.bucket)
@@ -206,30 +206,6 @@ impl WhatArgs {
     }
 }
 
-/// Tells mistakes from failures, and says what to do about them.
-fn not_started(err: StartError) -> CliError {
-    match err {
-        StartError::GovernorTimeout => CliError::usage(format!(
-            "{err}: --governor-timeout must be shorter than --node-timeout"
-        )),
-        StartError::SignatureRequired { .. } => {
-            CliError::usage(format!("{err}: give --sign-with or CCM_SIGN_WITH"))
-        }
-        StartError::UnknownNodes(_) | StartError::Selection(_) | StartError::Plan(_) => {
-            CliError::usage(err)
-        }
-        StartError::Bundles(err @ BundlesError::NotFound(_)) => CliError::usage(err),
-        StartError::Bundles(err @ BundlesError::Ambiguous(_)) => {
-            CliError::usage(format!("{err}: give more of the digest"))
-        }
-        StartError::Bundles(BundlesError::Nats(err)) | StartError::Nats(err) => no_bucket(err),
-        StartError::Rollout(err) => failed(err),
-        err @ (StartError::Bundles(_) | StartError::Signing(_) | StartError::Random(_)) => {
-            CliError::failed(err)
-        }
-    }
-}
-
 pub(super) async fn start(args: &StartArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
     let proposal = args.what.proposal(desk).await?;
     let signer = desk.connection.signer();
@@ -243,7 +219,7 @@ pub(super) async fn start(args: &StartArgs, desk: &Desk<'_>) -> Result<Verdict, 
     let stored = proposal
         .start(&desk.connection, &desk.subjects, signer, caller(), lease)
         .await
-        .map_err(not_started)?;
+        .map_err(CliError::from)?;
     let id = &stored.rollout.id;
     desk.say(&format!(
         "rollout {id}: {}\n",

@@ -1,6 +1,6 @@
 //! `ccm fleet rollout list` and `show`: where rollouts are.
 
-use super::{Desk, failed};
+use super::Desk;
 use crate::cli::{CliError, Verdict};
 use crate::engine::{Level, Line};
 use crate::fleet::bundles::shown;
@@ -21,7 +21,12 @@ pub(super) struct Args {
 }
 
 pub(super) async fn list(desk: &Desk<'_>) -> Result<Verdict, CliError> {
-    let (all, broken) = desk.rollouts().await?.list().await.map_err(failed)?;
+    let (all, broken) = desk
+        .rollouts()
+        .await?
+        .list()
+        .await
+        .map_err(CliError::from)?;
     for err in broken {
         desk.console.log(&Line::new(Level::Warn, err.to_string()));
     }
@@ -46,11 +51,16 @@ pub(super) async fn list(desk: &Desk<'_>) -> Result<Verdict, CliError> {
 }
 
 pub(super) async fn show(args: &Args, desk: &Desk<'_>) -> Result<Verdict, CliError> {
-    let stored = desk.rollouts().await?.get(&args.id).await.map_err(failed)?;
+    let stored = desk
+        .rollouts()
+        .await?
+        .get(&args.id)
+        .await
+        .map_err(CliError::from)?;
     let mut rollout = stored.rollout;
     // Nodes that were away may have converged since somebody drove it.
     let caught_up = catch_up(&desk.connection, &desk.subjects, &mut rollout).await;
-    caught_up.map_err(failed)?;
+    caught_up.map_err(CliError::from)?;
     desk.print_json(&rollout)?;
     desk.say(&described(&rollout));
     Ok(Verdict::default())

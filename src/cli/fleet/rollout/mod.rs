@@ -27,13 +27,12 @@ use crate::cli::{CliError, Verdict, runtime};
 use crate::fleet::decision::TrustedSigners;
 use crate::fleet::executor::{Controller, Ending, LEASE, Role, is_free};
 use crate::fleet::outcome::exit_code;
-use crate::fleet::rollouts::{RolloutError, Rollouts};
-use crate::fleet::steer::SteerError;
+use crate::fleet::rollouts::Rollouts;
 use crate::model::json;
 use crate::model::node::Token;
 use crate::model::rollout::Rollout;
 use crate::nats::trust::PublicKey;
-use crate::nats::{Connection, NatsError, Subjects};
+use crate::nats::{Connection, Subjects};
 use crate::system::{Clock as _, SystemClock, random};
 
 /// How often somebody who drives whatever comes looks for more.
@@ -154,13 +153,13 @@ struct Desk<'a> {
 impl Desk<'_> {
     async fn rollouts(&self) -> Result<Rollouts, CliError> {
         let rollouts = Rollouts::open(&self.connection, &self.subjects).await;
-        rollouts.map_err(failed)
+        rollouts.map_err(CliError::from)
     }
 
     fn controller(&self, driving: &DrivingArgs) -> Result<Controller, CliError> {
         for key in &driving.trust_signers {
             PublicKey::parse(key)
-                .map_err(|err| CliError::usage(format!("--trust-signer {key}: {err}")))?;
+                .map_err(|err| CliError::usage(err).at(format_args!("--trust-signer {key}")))?;
         }
         let chance = random().map_err(CliError::failed)?;
         let holder = format!("{} {:x} {chance:x}", caller(), std::process::id());
@@ -192,7 +191,7 @@ impl Desk<'_> {
         let followed = controller
             .follow(id, role, told_to_stop()?, |rollout| progress.hear(rollout))
             .await;
-        match followed.map_err(failed)? {
+        match followed.map_err(CliError::from)? {
             Ending::AtRest(rollout) => {
                 progress.finish(&rollout);
                 self.print_json(&rollout)?;
@@ -200,13 +199,16 @@ impl Desk<'_> {
             }
             Ending::Stopped(rollout) => {
                 progress.leave();
-                let text = match role {
-                    Role::Watch => format!("stopped watching; rollout {id} goes on without us"),
-                    Role::Drive => {
-                        format!("stopped; `ccm fleet rollout drive {}` goes on", rollout.id)
+                Err(match role {
+                    Role::Watch => {
+                        let text = format!("stopped watching; rollout {id} goes on without us");
+                        CliError::failed(text)
                     }
-                };
-                Err(CliError::failed(text))
+                    Role::Drive => {
+                        let hint = format!("`ccm fleet rollout drive {}` goes on", rollout.id);
+                        CliError::failed("stopped").hint(hint)
+                    }
+                })
             }
         }
     }
@@ -237,7 +239,7 @@ async fn drive(args: &DriveArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
     let rollouts = desk.rollouts().await?;
     let mut worst = None;
     loop {
-        let (all, _) = rollouts.list().await.map_err(failed)?;
+        let (all, _) = rollouts.list().await.map_err(CliError::from)?;
         let now = SystemClock.now();
         let is_abandoned = |rollout: &Rollout| rollout.state.is_active() && is_free(rollout, now);
         let abandoned = all.iter().filter(|stored| is_abandoned(&stored.rollout));
@@ -274,25 +276,4 @@ fn told_to_stop() -> Result<impl Future<Output = ()>, CliError> {
             _ = terminate.recv() => {}
         }
     })
-}
-
-/// Tells mistakes from failures.
-fn failed(err: RolloutError) -> CliError {
-    match err {
-        RolloutError::Steer(SteerError::Unsigned(_)) => {
-            CliError::usage(format!("{err}: give --sign-with or CCM_SIGN_WITH"))
-        }
-        RolloutError::NotFound(_) | RolloutError::Steer(_) => CliError::usage(err),
-        RolloutError::TooLarge { .. } => CliError::failed(format!("{err}: choose fewer nodes")),
-        RolloutError::Nats(err) => no_bucket(err),
-        err => CliError::failed(err),
-    }
-}
-
-/// Says what to do about a bucket that is not there.
-pub(super) fn no_bucket(err: NatsError) -> CliError {
-    match err {
-        NatsError::NoBucket(_) => CliError::failed(format!("{err}; `ccm fleet init` makes it")),
-        err => CliError::failed(err),
-    }
 }

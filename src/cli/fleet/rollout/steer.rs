@@ -4,7 +4,7 @@
 //! drives it, unless somebody does or `--detach` says not to.
 
 use super::super::ask::caller;
-use super::{Desk, DrivingArgs, failed};
+use super::{Desk, DrivingArgs};
 use crate::cli::{CliError, Verdict};
 use crate::fleet::executor::Role;
 use crate::fleet::rollouts::Stored;
@@ -72,14 +72,14 @@ pub(super) async fn pause(args: &PauseArgs, desk: &Desk<'_>) -> Result<Verdict, 
     let steered = rollouts
         .steer(&args.id, |it| steer::pause(it, &args.reason, &by))
         .await;
-    stay(desk, steered.map_err(failed)?.1)
+    stay(desk, steered.map_err(CliError::from)?.1)
 }
 
 pub(super) async fn abort(args: &AbortArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
     let by = caller();
     let rollouts = desk.rollouts().await?;
     let steered = rollouts.steer(&args.id, |it| steer::abort(it, &by)).await;
-    stay(desk, steered.map_err(failed)?.1)
+    stay(desk, steered.map_err(CliError::from)?.1)
 }
 
 pub(super) async fn resume(args: &ResumeArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
@@ -88,13 +88,13 @@ pub(super) async fn resume(args: &ResumeArgs, desk: &Desk<'_>) -> Result<Verdict
     let steered = rollouts
         .steer(&args.going.id, |it| steer::resume(it, now))
         .await;
-    go_on(&args.going, desk, steered.map_err(failed)?.1).await
+    go_on(&args.going, desk, steered.map_err(CliError::from)?.1).await
 }
 
 pub(super) async fn retry(args: &RetryArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
     let rollouts = desk.rollouts().await?;
     let steered = rollouts.steer(&args.going.id, steer::retry).await;
-    let (again, stored) = steered.map_err(failed)?;
+    let (again, stored) = steered.map_err(CliError::from)?;
     desk.say(&format!("trying {} again\n", count_of(again.len(), "node")));
     go_on(&args.going, desk, stored).await
 }
@@ -105,7 +105,7 @@ pub(super) async fn rollback(args: &RollbackArgs, desk: &Desk<'_>) -> Result<Ver
     let steered = rollouts
         .steer(&args.going.id, |it| steer::rollback(it, signer, now))
         .await;
-    go_on(&args.going, desk, steered.map_err(failed)?.1).await
+    go_on(&args.going, desk, steered.map_err(CliError::from)?.1).await
 }
 
 /// Says where a rollout is that does not go on.
