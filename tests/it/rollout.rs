@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::Outcome;
-use crate::support::fleet::{Fleet, wait_for};
+use crate::support::fleet::Fleet;
+use crate::support::poll::wait_for;
 
 /// Starts agents without groups.
 fn fleet(names: &[&str]) -> Fleet {
@@ -263,7 +264,14 @@ fn a_node_that_was_away_for_the_whole_rollout_converges_when_it_returns() {
 fn another_controller_finishes_what_a_killed_one_began() {
     let nodes = ["a", "b", "c", "d"];
     let fleet = fleet(&nodes);
-    push(&fleet, "app", "sleep 0.5");
+    // The node of the first wave goes through, the others wait.
+    let (taken, go) = (fleet.env.at("taken"), fleet.env.at("go"));
+    let wait = format!("until [ -e {go} ] || [ ! -e {taken} ]; do sleep 0.05; done");
+    push(
+        &fleet,
+        "app",
+        &format!("(mkdir {taken} 2>/dev/null || {wait})"),
+    );
     let flags = [
         "rollout", "start", "app", "--all", "--wave", "1", "--lease", "2s",
     ];
@@ -277,6 +285,7 @@ fn another_controller_finishes_what_a_killed_one_began() {
     });
     first.kill().unwrap();
     first.wait().unwrap();
+    fleet.env.write("go", "");
     let id = id(&newest(&fleet));
     let outcome = fleet.ask(&["rollout", "drive", &id, "--lease", "2s"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use ccm::nats::{Connection, Headers, Patience, Settings, Verb, connect};
 use serde_json::{Value, json};
 
 use crate::support::agent::subjects;
-use crate::support::fleet::wait_for;
-use crate::support::nats::{LIMIT, NatsServer};
+use crate::support::nats::NatsServer;
+use crate::support::poll::{LIMIT, wait_for};
 use crate::support::{Outcome, TestEnv};
 
 /// The users of the server, with their inboxes. Only the first has no limits.
@@ -444,12 +444,11 @@ fn a_monitor_reads_everything() {
         }
     });
     // Whether it follows already can't be seen, so there is an event until it has one.
-    let since = Instant::now();
-    while following.try_wait().unwrap().is_none() {
-        assert!(since.elapsed() < LIMIT, "nothing is followed");
+    wait_for("an event is followed", || {
         site.fleet("operator", &["ensure", "exec", "/bin/true", "--all"])
             .ok();
-    }
+        following.try_wait().unwrap()
+    });
     let mut told = String::new();
     let mut output = following.stdout.take().unwrap();
     output.read_to_string(&mut told).unwrap();

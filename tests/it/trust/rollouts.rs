@@ -10,7 +10,8 @@ use ccm::model::rollout::Rollout;
 use ccm::nats::trust::Signer;
 use serde_json::{Value, json};
 
-use crate::support::fleet::{Fleet, wait_for};
+use crate::support::fleet::Fleet;
+use crate::support::poll::wait_for;
 use crate::support::{Outcome, TestEnv};
 
 /// What a node logs of an assignment that it does not follow.
