@@ -414,8 +414,14 @@ impl World {
         if case.noop {
             headers = headers.with("Ccm-Noop", "true").unwrap();
         }
+        let before = self.seen().await;
         let reply = agent::request(&self.client, NODE, Verb::Ensure, headers, &request).await;
-        Some(answered(&serde_json::from_slice(&reply.body).unwrap()))
+        let (events, error) = answered(&serde_json::from_slice(&reply.body).unwrap());
+        if !events.is_empty() {
+            // Else it may be taken for an event of the next way in.
+            self.events_since(before, case).await;
+        }
+        Some((events, error))
     }
 
     async fn assigned(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
@@ -590,7 +596,7 @@ fn without_flag_defaults(event: &mut Value) {
 /// line goes, too.
 fn plain_error(error: &str) -> String {
     let error = error.lines().next().unwrap_or_default();
-    let mut error = error.trim_start_matches("error: ").trim();
+    let mut error = error.trim_start_matches("ccm: error: ").trim();
     if let Some((rest, place)) = error.rsplit_once(" (")
         && (place.contains(" at ") || place.contains("inline") || place.contains(".yaml"))
     {
