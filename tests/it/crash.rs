@@ -28,10 +28,10 @@ fn manifest(env: &TestEnv, files: usize, content: &str) -> String {
 fn kill_9_never_leaves_a_partial_or_wrongly_owned_file() {
     let env = TestEnv::new();
     std::fs::create_dir(env.path("out")).unwrap();
-    let contents = ["a", "b"].map(|letter| letter.repeat(256 * 1024));
-    let names: HashSet<String> = (0..60).map(|number| number.to_string()).collect();
+    let contents = ["a", "b"].map(|letter| letter.repeat(32 * 1024));
+    let names: HashSet<String> = (0..40).map(|number| number.to_string()).collect();
     let mut interrupted = 0;
-    for (round, last) in [0, 2, 5, 10, 18, 26, 34, 42].into_iter().enumerate() {
+    for (round, last) in [0, 2, 5, 9, 14, 20, 26, 32].into_iter().enumerate() {
         let content = &contents[round % 2];
         env.write("m.yaml", manifest(&env, names.len(), content));
         let mut child = env

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::Outcome;
 use crate::support::fleet::Fleet;
-use crate::support::poll::wait_for;
+use crate::support::poll::{wait_for, when};
 
 /// Returns the nodes that lines of JSON tell of with their outcomes, in the order of their names.
 fn outcomes(lines: &str) -> Vec<(String, String)> {
@@ -235,10 +235,10 @@ fn a_paused_node_refuses_changes_and_says_why() {
     wait_for("pause in the table", || {
         let table = fleet.ask(&["nodes"]).ok();
         let row = table.lines().find(|line| line.starts_with("web1"));
-        match row.is_some_and(|row| row.contains("paused") && row.contains("disk swap")) {
-            true => Ok(()),
-            false => Err(table),
-        }
+        when(
+            row.is_some_and(|row| row.contains("paused") && row.contains("disk swap")),
+            table,
+        )
     });
     let said = fleet.ask(&["resume", "web1"]).ok();
     assert_eq!(said, "web1: resumed\n1 node: 1 changed\n");

@@ -15,7 +15,7 @@ use super::roles::Site;
 use crate::support::TestEnv;
 use crate::support::agent::{self, ask, file_request, subjects};
 use crate::support::nats::NatsServer;
-use crate::support::poll::{LIMIT, eventually, wait_for};
+use crate::support::poll::{LIMIT, eventually, wait_for, when};
 
 const WEB1: &str = "web1_example_net";
 const WEB2: &str = "web2_example_net";
@@ -541,10 +541,7 @@ fn an_agent_tells_in_its_log_what_is_forbidden() {
     wait_for("the denial in the log", || {
         let log = site.env("web2").read("log");
         let is_told = log.contains("lacks subscribe on ccm.v1.default.group.db.");
-        match is_told {
-            true => Ok(()),
-            false => Err(log),
-        }
+        when(is_told, log)
     });
 }
 

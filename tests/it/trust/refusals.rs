@@ -50,17 +50,12 @@ async fn world() -> World {
 impl World {
     /// Returns the list's entry of the node, once its last refusal is as expected.
     fn refusal(&self, is_expected: impl Fn(&Value) -> bool) -> Value {
-        let mut found = Value::Null;
         wait_for("refusal", || {
             let line = self.fleet.ask(&["nodes", "--jsonl"]).ok();
             let node: Value = serde_json::from_str(&line).unwrap();
-            found = node["status"]["trust"].clone();
-            match is_expected(&found["last_refusal"]) {
-                true => Ok(()),
-                false => Err(line),
-            }
-        });
-        found
+            let found = node["status"]["trust"].clone();
+            when(is_expected(&found["last_refusal"]), found)
+        })
     }
 
     /// Puts an assignment into the bucket.
