@@ -22,6 +22,9 @@ use serde_json::{Value, json};
 #[expect(dead_code, reason = "tests use the rest of it")]
 #[path = "../tests/it/support/browser.rs"]
 mod browser;
+#[expect(dead_code, reason = "tests use the rest of it")]
+#[path = "../tests/it/support/poll.rs"]
+mod poll;
 mod server;
 
 use browser::Browser;

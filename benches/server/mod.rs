@@ -1,6 +1,5 @@
 //! A real server for benchmarks, and processes that end with them.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,24 +30,31 @@ pub fn resident(process: u32) -> String {
 
 /// Starts a server with JetStream and returns its address.
 pub fn server(room: &Path) -> (Process, String) {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
     let child = Command::new(server_program())
-        .args(["-js", "-a", "127.0.0.1", "-p", &port.to_string(), "-sd"])
+        .args(["-js", "-a", "127.0.0.1", "-p", "-1", "-sd"])
         .arg(room.join("js"))
+        .arg("--ports_file_dir")
+        .arg(room)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
     let process = Process(child.unwrap());
+    let ports = room.join(format!("nats-server_{}.ports", process.0.id()));
     let since = Instant::now();
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+    loop {
+        if let Some(url) = client_url(&ports) {
+            return (process, url);
+        }
         assert!(since.elapsed() < LIMIT, "the server does not listen");
         std::thread::sleep(Duration::from_millis(20));
     }
-    (process, format!("nats://127.0.0.1:{port}"))
+}
+
+/// Returns the address from the file in which a server reports its ports, once it is whole.
+fn client_url(file: &Path) -> Option<String> {
+    let text = std::fs::read(file).ok()?;
+    let ports: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    Some(ports["nats"][0].as_str()?.to_owned())
 }
 
 fn server_program() -> PathBuf {

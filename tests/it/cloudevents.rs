@@ -8,8 +8,9 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, eventually};
-use crate::support::nats::{LIMIT, NatsServer};
+use crate::support::agent::{self, AgentProcess, ask};
+use crate::support::nats::NatsServer;
+use crate::support::poll::{LIMIT, eventually, when};
 
 const NODE: &str = "web1.lab";
 
@@ -261,10 +262,7 @@ async fn nothing_is_told_unless_it_is_asked_for() {
     let Keeper { agent, _env } = Keeper::start(&server, "");
     eventually("the run is stored", async || {
         let events = agent::stored_events(&server).await;
-        events
-            .iter()
-            .any(|(subject, _)| subject.contains(".run."))
-            .then_some(())
+        events.iter().any(|(subject, _)| subject.contains(".run."))
     })
     .await;
     agent.signal("TERM");
@@ -289,7 +287,8 @@ async fn what_happened_while_the_bus_was_away_is_told_when_it_is_back() {
     server.stop();
     let Keeper { agent, _env } = Keeper::start(&server, EVENTS);
     eventually("the run is over", async || {
-        agent.log().contains("Session: resources=2").then_some(())
+        let log = agent.log();
+        when(log.contains("Session: resources=2"), log)
     })
     .await;
     server.resume();

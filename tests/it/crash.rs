@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, ChildStderr, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::support::poll::wait_for;
 use crate::support::{self, TestEnv, processes_with};
 
 /// Returns a manifest of files that are large enough to be caught while they are written.
@@ -28,10 +28,10 @@ fn manifest(env: &TestEnv, files: usize, content: &str) -> String {
 fn kill_9_never_leaves_a_partial_or_wrongly_owned_file() {
     let env = TestEnv::new();
     std::fs::create_dir(env.path("out")).unwrap();
-    let contents = ["a", "b"].map(|letter| letter.repeat(256 * 1024));
-    let names: HashSet<String> = (0..60).map(|number| number.to_string()).collect();
+    let contents = ["a", "b"].map(|letter| letter.repeat(32 * 1024));
+    let names: HashSet<String> = (0..40).map(|number| number.to_string()).collect();
     let mut interrupted = 0;
-    for (round, delay) in [4, 8, 12, 16, 24, 32, 48, 64].into_iter().enumerate() {
+    for (round, last) in [0, 2, 5, 9, 14, 20, 26, 32].into_iter().enumerate() {
         let content = &contents[round % 2];
         env.write("m.yaml", manifest(&env, names.len(), content));
         let mut child = env
@@ -39,7 +39,12 @@ fn kill_9_never_leaves_a_partial_or_wrongly_owned_file() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(delay));
+        // Killed after it has written this file, while it writes one of those behind.
+        let path = env.path(&format!("out/{last}"));
+        wait_for("a file of this run", || {
+            let found = std::fs::read(&path).unwrap_or_default();
+            found.first() == content.as_bytes().first() || child.try_wait().unwrap().is_some()
+        });
         child.kill().unwrap();
         if !child.wait().unwrap().success() {
             interrupted += 1;
@@ -115,10 +120,10 @@ impl Caught {
             .spawn()
             .unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
-        while !env.exists("begun") {
+        wait_for("the second resource", || {
             assert_eq!(child.try_wait().unwrap(), None, "nothing was begun");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            env.exists("begun")
+        });
         Self {
             env,
             tag,

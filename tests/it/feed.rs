@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Stdio};
-use std::time::{Duration, Instant};
 
 use async_nats::jetstream::Context;
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::support::TestEnv;
 use crate::support::agent::init;
-use crate::support::nats::{LIMIT, NatsServer};
+use crate::support::nats::NatsServer;
+use crate::support::poll::{eventually, wait_for, when};
 
 /// The most lines that a kill may repeat: what docs/monitoring.md promises.
 const BATCH: usize = 256;
@@ -50,11 +50,11 @@ impl Bed {
             client.publish(subject.clone(), body.into()).await.unwrap();
         }
         client.flush().await.unwrap();
-        let since = Instant::now();
-        while self.last().await < before + count {
-            assert!(since.elapsed() < LIMIT, "the events are not stored");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        eventually("the events are stored", async || {
+            let last = self.last().await;
+            when(last >= before + count, last)
+        })
+        .await;
     }
 
     async fn last(&self) -> u64 {
@@ -127,14 +127,7 @@ impl Collector {
 
     /// Waits for the end without reading any more lines.
     fn end(&mut self) -> (String, Option<i32>) {
-        let since = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(since.elapsed() < LIMIT, "it does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        };
+        let status = wait_for("its end", || self.child.try_wait().unwrap());
         let mut said = String::new();
         let mut stderr = self.child.stderr.take().unwrap();
         stderr.read_to_string(&mut said).unwrap();
@@ -340,8 +333,12 @@ async fn a_feed_that_nobody_reads_still_ends_when_told() {
     let bed = Bed::new().await;
     bed.store(EVENTS, "changed").await;
     let mut collector = bed.collect(&["--follow", "--since", "1h", "--durable", "stuck"]);
-    // The first line is there, and the pipe behind it fills up.
+    // The first line is there, and the pipe behind it is full but for less than one write.
     collector.line();
-    std::thread::sleep(Duration::from_millis(500));
+    wait_for("a full pipe", || {
+        let pipe = collector.lines.as_ref().unwrap().get_ref();
+        let held = rustix::io::ioctl_fionread(pipe).unwrap();
+        when(held > 48 * 1024, held)
+    });
     assert_eq!(collector.stop(), (String::new(), Some(0)));
 }

@@ -7,7 +7,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::Outcome;
-use crate::support::fleet::{Fleet, wait_for};
+use crate::support::fleet::Fleet;
+use crate::support::poll::{wait_for, when};
 
 /// Returns the nodes that lines of JSON tell of with their outcomes, in the order of their names.
 fn outcomes(lines: &str) -> Vec<(String, String)> {
@@ -234,10 +235,10 @@ fn a_paused_node_refuses_changes_and_says_why() {
     wait_for("pause in the table", || {
         let table = fleet.ask(&["nodes"]).ok();
         let row = table.lines().find(|line| line.starts_with("web1"));
-        match row.is_some_and(|row| row.contains("paused") && row.contains("disk swap")) {
-            true => Ok(()),
-            false => Err(table),
-        }
+        when(
+            row.is_some_and(|row| row.contains("paused") && row.contains("disk swap")),
+            table,
+        )
     });
     let said = fleet.ask(&["resume", "web1"]).ok();
     assert_eq!(said, "web1: resumed\n1 node: 1 changed\n");
@@ -317,7 +318,12 @@ fn a_manifest_is_sent_along_and_its_run_told() {
 #[test]
 fn a_run_is_cancelled_wherever_it_is() {
     let fleet = Fleet::of_three();
-    let manifest = "ccm:\n  resources:\n    - exec:\n        - '/bin/sleep 20':\n            timeout: 10m\n    - exec:\n        - /bin/true: {}\n";
+    // It lasts as long as the test.
+    let wait = format!("while [ -e {} ]; do sleep 0.05; done", fleet.env.at(""));
+    let manifest = format!(
+        "ccm:\n  resources:\n    - exec:\n        - waits:\n            provider: shell\n            \
+         command: '{wait}'\n            timeout: 10m\n    - exec:\n        - /bin/true: {{}}\n"
+    );
     fleet.env.write("manifest.yaml", manifest);
     let accepted = fleet
         .ask(&["apply", "manifest.yaml", "--node", "web2", "--json"])
@@ -333,7 +339,9 @@ fn a_run_is_cancelled_wherever_it_is() {
 #[test]
 fn whoever_interrupts_learns_what_was_heard_so_far() {
     let fleet = Fleet::of_three();
-    let command = "/bin/sh -c 'test {{ Facts.node }} != web2 || sleep 20'";
+    // It lasts as long as the test on one of them.
+    let wait = format!("while [ -e {} ]; do sleep 0.05; done", fleet.env.at(""));
+    let command = &format!("test {{{{ Facts.node }}}} != web2 || {wait}");
     let mut asking = fleet
         .env
         .command(&["fleet", "ensure", "exec", command, "--all", "--jsonl"]);

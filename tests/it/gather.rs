@@ -13,7 +13,8 @@ use ccm::nats::connection::Message;
 use ccm::nats::{Bytes, Connection, Headers, NatsError, Subject, Subjects, Verb};
 use ccm::system::SystemClock;
 
-use crate::support::nats::{LIMIT, NatsServer};
+use crate::support::nats::NatsServer;
+use crate::support::poll::LIMIT;
 
 fn subjects() -> Subjects {
     Subjects::new("ccm.v1", "default".parse().unwrap()).unwrap()

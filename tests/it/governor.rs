@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config as Stream, DiscardPolicy, StorageType};
+use ccm::agent::Agent;
+use ccm::agent::config::Config;
 use ccm::model::governor::GovernorName;
 use ccm::model::node::Token;
 use ccm::nats::governor::{Governor, Left};
@@ -13,9 +15,11 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, config, eventually, start, stored_events};
+use crate::support::agent::{self, AgentProcess, ask, stored_events};
 use crate::support::fleet::Fleet;
 use crate::support::nats::NatsServer;
+use crate::support::poll::{LIMIT, eventually, when};
+use crate::support::setup::Setup;
 
 const DEPLOYS: &str = "deploys";
 
@@ -76,7 +80,7 @@ async fn listen(server: &NatsServer) -> async_nats::Subscriber {
 }
 
 async fn next_slot_event(ear: &mut async_nats::Subscriber) -> Value {
-    let message = tokio::time::timeout(agent::LIMIT, ear.next()).await;
+    let message = tokio::time::timeout(LIMIT, ear.next()).await;
     let event: Value = serde_json::from_slice(&message.unwrap().unwrap().payload).unwrap();
     assert_eq!(event["type"], "io.choria.lifecycle.v1.governor");
     assert_eq!(event["data"]["governor"], DEPLOYS);
@@ -85,6 +89,15 @@ async fn next_slot_event(ear: &mut async_nats::Subscriber) -> Value {
 
 fn exec(command: &str) -> String {
     format!("ccm:\n  resources:\n    - exec: {{name: {command:?}}}\n")
+}
+
+/// Returns a command that lasts until there is a file `go`, or the test is over.
+fn waiting(env: &TestEnv) -> String {
+    let script = format!(
+        "until [ -e go ] || [ ! -e {} ]; do sleep 0.05; done",
+        env.at("")
+    );
+    format!("/bin/sh -c 'cd {} && {script}'", env.at(""))
 }
 
 fn apply(manifest: &str, more: Value) -> String {
@@ -112,6 +125,14 @@ async fn server_with(capacity: i64, lease: Duration) -> (NatsServer, Connection)
     agent::init(&client).await;
     make(&server, stream(capacity, lease)).await;
     (server, client)
+}
+
+/// Starts an agent that tells of its slots, on a server with a governor.
+async fn agent_with(capacity: i64, lease: Duration) -> Setup<Agent> {
+    let tells = |config: &mut Config, _: &TestEnv| config.choria.events = true;
+    let setup = Setup::inside_with("web1.lab", tells).await;
+    make(&setup.server, stream(capacity, lease)).await;
+    setup
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -142,7 +163,7 @@ async fn of_ten_agents_no_more_than_two_run_at_once_and_all_finish() {
         .collect();
     let runs = eventually("ten runs are over", async || {
         let runs = runs(&server).await;
-        (runs.len() == 10).then_some(runs)
+        when(runs.len() == 10, runs)
     })
     .await;
     let time = |run: &Value, field: &str| {
@@ -177,16 +198,13 @@ async fn of_ten_agents_no_more_than_two_run_at_once_and_all_finish() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_slot_of_an_agent_that_was_killed_is_freed_by_the_lease() {
-    let (server, client) = server_with(1, Duration::from_secs(4)).await;
+    let (server, client) = server_with(1, Duration::from_secs(8)).await;
     let env = TestEnv::new();
     let lines = format!("governor: {{name: {DEPLOYS}, timeout: 5m}}\n");
     let holder = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
-    let long = apply(&exec("/bin/sleep 5"), json!({"wait": false}));
+    let long = apply(&exec(&waiting(&env)), json!({"wait": false}));
     ask(&client, "web1.lab", Verb::Apply, &long).await;
-    eventually("the slot is taken", async || {
-        (taken(&server).await == 1).then_some(())
-    })
-    .await;
+    eventually("the slot is taken", async || taken(&server).await == 1).await;
     holder.kill();
     assert_eq!(taken(&server).await, 1, "a dead holder leaves nothing");
     let _next = AgentProcess::start(&env, "web2.lab", &server.url(), &lines);
@@ -199,104 +217,112 @@ async fn the_slot_of_an_agent_that_was_killed_is_freed_by_the_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_gets_no_slot_in_time_fails_and_changes_nothing() {
-    let (server, client) = server_with(1, HOUR).await;
-    let mut ear = listen(&server).await;
-    occupy(&server).await;
-    let env = TestEnv::new();
-    let mut config = config("web1.lab", env.root());
-    config.choria.events = true;
-    let agent = start(&config, &server).await;
-    let touch = exec(&format!("/bin/touch {}", env.at("touched")));
+    let setup = agent_with(1, HOUR).await;
+    let mut ear = listen(&setup.server).await;
+    occupy(&setup.server).await;
+    let touch = exec(&format!("/bin/touch {}", setup.env.at("touched")));
     let claim = json!({"governor": {"name": DEPLOYS, "timeout": "1s"}});
-    let answer = ask(&client, "web1.lab", Verb::Apply, &apply(&touch, claim)).await;
+    let answer = ask(
+        &setup.client,
+        "web1.lab",
+        Verb::Apply,
+        &apply(&touch, claim),
+    )
+    .await;
     let error = "no slot in governor deploys within 1s: all slots are taken";
     assert_eq!(answer["run"]["outcome"], "failed", "{answer}");
     assert_eq!(answer["run"]["error"], error);
-    assert!(!env.exists("touched"));
+    assert!(!setup.env.exists("touched"));
     let event = next_slot_event(&mut ear).await;
     assert_eq!(event["event_type"], "timeouts");
     assert_eq!(event["sequence"], 0);
-    let run = eventually("the run is stored", async || runs(&server).await.pop()).await;
+    let run = eventually("the run is stored", async || {
+        runs(&setup.server).await.pop()
+    })
+    .await;
     assert_eq!(run["error"], error);
-    agent.stop().await;
+    setup.agent.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_governor_that_does_not_exist_is_named_at_once() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
-    let env = TestEnv::new();
-    let agent = start(&config("web1.lab", env.root()), &server).await;
+    let setup = Setup::inside("web1.lab").await;
     let claim = json!({"governor": {"name": "nope"}});
     let body = apply(&exec("/bin/true"), claim);
-    let answer = ask(&client, "web1.lab", Verb::Apply, &body).await;
+    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &body).await;
     let error = answer["run"]["error"].as_str().unwrap();
     assert!(error.starts_with("governor nope does not exist"), "{error}");
     assert!(error.contains("choria governor add nope"), "{error}");
-    agent.stop().await;
+    setup.agent.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_a_slot_answers_shows_it_and_can_be_cancelled() {
-    let (server, client) = server_with(1, HOUR).await;
-    occupy(&server).await;
-    let env = TestEnv::new();
-    let agent = start(&config("web1.lab", env.root()), &server).await;
+    let setup = agent_with(1, HOUR).await;
+    occupy(&setup.server).await;
     let claim = json!({"governor": {"name": DEPLOYS}, "wait": false});
     let body = apply(&exec("/bin/true"), claim);
-    let accepted = ask(&client, "web1.lab", Verb::Apply, &body).await;
+    let accepted = ask(&setup.client, "web1.lab", Verb::Apply, &body).await;
     let run_id = accepted["run_id"].as_str().unwrap();
     eventually("ping shows what is waited for", async || {
-        let status = ask(&client, "web1.lab", Verb::Ping, "").await;
-        (status["current_run"]["waiting_for"] == "governor deploys").then_some(())
+        let status = ask(&setup.client, "web1.lab", Verb::Ping, "").await;
+        when(
+            status["current_run"]["waiting_for"] == "governor deploys",
+            status,
+        )
     })
     .await;
-    ask(&client, "web1.lab", Verb::Cancel, run_id).await;
-    let run = eventually("the run is over", async || runs(&server).await.pop()).await;
+    ask(&setup.client, "web1.lab", Verb::Cancel, run_id).await;
+    let run = eventually("the run is over", async || runs(&setup.server).await.pop()).await;
     assert_eq!(
         run["error"],
         "no longer waiting for a slot in governor deploys: cancelled"
     );
-    assert_eq!(taken(&server).await, 1, "the slot of somebody else stays");
-    agent.stop().await;
+    assert_eq!(
+        taken(&setup.server).await,
+        1,
+        "the slot of somebody else stays"
+    );
+    setup.agent.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_outlives_its_lease_goes_on_and_tells_of_the_eviction() {
-    let (server, client) = server_with(1, Duration::from_secs(1)).await;
-    let mut ear = listen(&server).await;
-    let env = TestEnv::new();
-    let mut config = config("web1.lab", env.root());
-    config.choria.events = true;
-    let agent = start(&config, &server).await;
-    let manifest = format!("governor: {{name: {DEPLOYS}}}\n{}", exec("/bin/sleep 4"));
+    let setup = agent_with(1, Duration::from_secs(1)).await;
+    let mut ear = listen(&setup.server).await;
+    let manifest = format!(
+        "governor: {{name: {DEPLOYS}}}\n{}",
+        exec(&waiting(&setup.env))
+    );
     let body = apply(&manifest, json!({}));
-    let answer = ask(&client, "web1.lab", Verb::Apply, &body).await;
+    let asking = ask(&setup.client, "web1.lab", Verb::Apply, &body);
+    let hearing = async {
+        let enter = next_slot_event(&mut ear).await;
+        let eviction = next_slot_event(&mut ear).await;
+        setup.env.write("go", "");
+        (enter, eviction)
+    };
+    let (answer, (enter, eviction)) = tokio::join!(asking, hearing);
     assert_eq!(answer["run"]["outcome"], "changed", "{answer}");
-    let enter = next_slot_event(&mut ear).await;
-    let eviction = next_slot_event(&mut ear).await;
     assert_eq!(enter["event_type"], "enter");
     assert_eq!(eviction["event_type"], "eviction");
     assert_eq!(enter["sequence"], eviction["sequence"]);
-    agent.stop().await;
+    setup.agent.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_manifest_s_own_governor_counts_and_noop_needs_none() {
-    let (server, client) = server_with(1, HOUR).await;
-    let env = TestEnv::new();
-    let agent = start(&config("web1.lab", env.root()), &server).await;
+    let setup = agent_with(1, HOUR).await;
     let manifest = format!("governor: {{name: {DEPLOYS}}}\n{}", exec("/bin/true"));
     // The request's is not even looked at.
     let body = apply(&manifest, json!({"governor": {"name": "nope"}}));
-    let answer = ask(&client, "web1.lab", Verb::Apply, &body).await;
+    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &body).await;
     assert_eq!(answer["run"]["outcome"], "changed", "{answer}");
-    assert_eq!(taken(&server).await, 0);
-    occupy(&server).await;
+    assert_eq!(taken(&setup.server).await, 0);
+    occupy(&setup.server).await;
     for mode in ["noop", "health_check_only"] {
         let answer = ask(
-            &client,
+            &setup.client,
             "web1.lab",
             Verb::Apply,
             &apply(&manifest, json!({mode: true})),
@@ -304,7 +330,7 @@ async fn the_manifest_s_own_governor_counts_and_noop_needs_none() {
         .await;
         assert_eq!(answer["run"]["error"], Value::Null, "{mode}: {answer}");
     }
-    agent.stop().await;
+    setup.agent.stop().await;
 }
 
 #[tokio::test]
@@ -334,7 +360,7 @@ async fn a_slot_that_somebody_freed_by_hand_is_known_to_be_gone() {
     let slot = slot.unwrap();
     let evicted = slot.evicted();
     evict(&server, slot.sequence()).await;
-    tokio::time::timeout(agent::LIMIT, evicted).await.unwrap();
+    tokio::time::timeout(LIMIT, evicted).await.unwrap();
     assert_eq!(slot.leave().await.unwrap(), Left::Evicted);
 }
 
@@ -345,10 +371,7 @@ async fn a_slot_that_is_dropped_is_left_too() {
     make(&server, stream(1, HOUR)).await;
     let slot = governor(&client).enter("web1.lab", HOUR, || None).await;
     drop(slot.unwrap());
-    eventually("the slot is free", async || {
-        (taken(&server).await == 0).then_some(())
-    })
-    .await;
+    eventually("the slot is free", async || taken(&server).await == 0).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull::OrderedConfig;
 use async_nats::jetstream::stream::Config;
@@ -21,7 +21,8 @@ use ccm::engine::Line;
 use ccm::nats::streams::{self, InitOptions};
 use ccm::nats::{Patience, Settings, Subjects, connect};
 
-use crate::support::nats::{LIMIT, NatsServer};
+use crate::support::nats::NatsServer;
+use crate::support::poll::{LIMIT, eventually, when};
 
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -105,16 +106,12 @@ impl Working {
     }
 }
 
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !is_so() {
-        assert!(since.elapsed() < LIMIT, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 async fn until_empty(spool: &Spool) {
-    until("an empty spool", || spool.status().pending == 0).await;
+    eventually("an empty spool", async || {
+        let pending = spool.status().pending;
+        when(pending == 0, pending)
+    })
+    .await;
 }
 
 /// Returns what the stream of events holds, by id, as another client sees it.
@@ -174,15 +171,23 @@ async fn a_broker_killed_among_a_thousand_events_has_each_of_them_once() {
     let spool = open(room.path());
     let working = Working::start(&spool, &server.url()).await;
     let mut ids = HashSet::new();
+    let mut before = 0;
     for number in 0..1000 {
         let id = format!("event-{number}");
         spool.append(&record(&id, "{}")).unwrap();
         ids.insert(id);
+        if [150, 300, 850].contains(&number) {
+            // It is at work, and not at its end.
+            before = eventually("more is published", async || {
+                let published = working.published();
+                when(published > before, published)
+            })
+            .await;
+        }
         match number {
             150 | 850 => server.restart(),
             300 => server.stop(),
             600 => server.resume(),
-            _ if number % 10 == 0 => tokio::time::sleep(Duration::from_millis(1)).await,
             _ => {}
         }
     }
@@ -201,7 +206,7 @@ async fn what_waits_when_told_to_stop_is_sent_first() {
     let room = tempfile::tempdir().unwrap();
     let spool = open(room.path());
     let working = Working::start(&spool, &server.url()).await;
-    until("a connection", || {
+    eventually("a connection", async || {
         let _ = spool.append(&record(format!("first-{}", spool.status().pending), "{}"));
         working.published() > 0
     })
@@ -236,7 +241,7 @@ async fn without_a_stream_events_wait_and_that_is_told_once() {
         let record = record(format!("event-{number}"), "{}");
         spool.append(&record).unwrap();
     }
-    until("a second try", || working.retries() > 0).await;
+    eventually("a second try", async || working.retries() > 0).await;
     assert_eq!(spool.status().pending, 3);
     assert_eq!(working.messages(), ["events wait in the spool"]);
     make_streams(&server).await;
@@ -365,14 +370,19 @@ async fn an_agent_killed_fifty_times_publishes_each_synced_event_once() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let chance = ccm::system::random().unwrap() % 120;
-        std::thread::sleep(Duration::from_millis(10 + u64::try_from(chance).unwrap()));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-            let line = line.unwrap();
-            synced.extend(line.strip_prefix("synced ").map(str::to_owned));
+        // Killed as soon as so many events are synced; the first one before it has any.
+        let mut left = life * EVENTS / 50;
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        for line in lines.map(Result::unwrap) {
+            if left == 0 {
+                child.kill().unwrap();
+            }
+            if let Some(id) = line.strip_prefix("synced ") {
+                synced.push(id.to_owned());
+                left = left.saturating_sub(1);
+            }
         }
+        child.wait().unwrap();
     }
     let spool = open(&directory);
     let working = Working::start(&spool, &server.url()).await;

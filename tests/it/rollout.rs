@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::Outcome;
-use crate::support::fleet::{Fleet, wait_for};
+use crate::support::fleet::Fleet;
+use crate::support::poll::{wait_for, when};
 
 /// Starts agents without groups.
 fn fleet(names: &[&str]) -> Fleet {
@@ -250,10 +251,10 @@ fn a_node_that_was_away_for_the_whole_rollout_converges_when_it_returns() {
     let id = id(&rollout);
     wait_for("convergence", || {
         let shown = fleet.ask(&["rollout", "show", &id, "--json"]).json();
-        match progress(&shown) == words(&[("a", "changed"), ("b", "changed")]) {
-            true => Ok(()),
-            false => Err(shown.to_string()),
-        }
+        when(
+            progress(&shown) == words(&[("a", "changed"), ("b", "changed")]),
+            shown,
+        )
     });
     assert_eq!(ran(&fleet, "b"), ["app"]);
     fleet.ask(&["drift"]).ok();
@@ -263,7 +264,14 @@ fn a_node_that_was_away_for_the_whole_rollout_converges_when_it_returns() {
 fn another_controller_finishes_what_a_killed_one_began() {
     let nodes = ["a", "b", "c", "d"];
     let fleet = fleet(&nodes);
-    push(&fleet, "app", "sleep 0.5");
+    // The node of the first wave goes through, the others wait.
+    let (taken, go) = (fleet.env.at("taken"), fleet.env.at("go"));
+    let wait = format!("until [ -e {go} ] || [ ! -e {taken} ]; do sleep 0.05; done");
+    push(
+        &fleet,
+        "app",
+        &format!("(mkdir {taken} 2>/dev/null || {wait})"),
+    );
     let flags = [
         "rollout", "start", "app", "--all", "--wave", "1", "--lease", "2s",
     ];
@@ -277,6 +285,7 @@ fn another_controller_finishes_what_a_killed_one_began() {
     });
     first.kill().unwrap();
     first.wait().unwrap();
+    fleet.env.write("go", "");
     let id = id(&newest(&fleet));
     let outcome = fleet.ask(&["rollout", "drive", &id, "--lease", "2s"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -344,10 +353,7 @@ fn a_controller_that_is_told_to_stop_gives_its_lease_back() {
     let mut controller = fleet.begin(&args);
     wait_for("bake", || {
         let all = fleet.ask(&["rollout", "list", "--json"]).json();
-        match all[0]["state"]["name"] == "baking" {
-            true => Ok(()),
-            false => Err(all.to_string()),
-        }
+        when(all[0]["state"]["name"] == "baking", all)
     });
     let pid = rustix::process::Pid::from_child(&controller);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -382,10 +388,7 @@ fn a_node_that_is_paused_meanwhile_is_passed_over() {
     fleet.ask(&["pause", "a", "--reason", "disk"]).ok();
     wait_for("pause", || {
         let nodes = fleet.ask(&["nodes", "--node", "a", "--json"]).ok();
-        match nodes.contains("disk") {
-            true => Ok(()),
-            false => Err(nodes),
-        }
+        when(nodes.contains("disk"), nodes)
     });
     fleet.ask(&["rollout", "drive"]).ok();
     assert_eq!(

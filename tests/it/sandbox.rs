@@ -4,13 +4,11 @@
 use std::sync::MutexGuard;
 
 use crate::support::deb::Deb;
+use crate::support::poll::wait_for;
 use crate::support::systemd::{SystemdHost, systemd_host};
 
 const UNIT: &str = include_str!("../../packaging/systemd/ccm-agent.service");
 const STRICT: &str = include_str!("../../packaging/systemd/ccm-agent.service.d/strict.conf");
-
-/// How often we look whether something has happened, a tenth of a second apart.
-const TRIES: usize = 600;
 
 /// Does what package scripts do: makes a user, a program with a set-id bit, a device, a mount, and
 /// asks systemd for something.
@@ -100,13 +98,10 @@ impl Boxed {
             "identity: boxed.lab\nservers: nats://127.0.0.1:1\nmanifests: [/etc/choria/ccm/site.yaml]\n",
         );
         host.sh("chmod 600 /etc/choria/ccm/agent.yaml; systemctl restart ccm-agent");
-        for _ in 0..TRIES {
-            if host.exists("/root/last") {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        panic!("{}", self.log());
+        wait_for("the last resource", || {
+            let is_there = host.exists("/root/last");
+            is_there.then_some(()).ok_or_else(|| self.log())
+        });
     }
 
     fn log(&self) -> String {

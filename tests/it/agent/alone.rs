@@ -9,10 +9,12 @@ use ccm::nats::{Connection, Verb};
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, config, eventually, start};
+use crate::support::agent::{self, AgentProcess, ask, config, start};
 use crate::support::http::{Answer, Server};
-use crate::support::nats::NatsServer;
+use crate::support::nats::{MONITOR, NatsServer, own_address};
 use crate::support::pack;
+use crate::support::poll::{eventually, when};
+use crate::support::setup::Setup;
 
 fn manifest(path: &str, content: &str) -> String {
     format!(
@@ -27,8 +29,8 @@ fn bundle(text: &str) -> Vec<u8> {
 
 async fn content_becomes(env: &TestEnv, name: &str, content: &str) {
     eventually(&format!("{name} holds {content}"), async || {
-        let found = std::fs::read_to_string(env.path(name)).ok()?;
-        (found == content).then_some(())
+        let found = std::fs::read_to_string(env.path(name)).unwrap_or_default();
+        when(found == content, found)
     })
     .await;
 }
@@ -145,19 +147,18 @@ async fn external_data_that_is_away_is_replaced_by_the_last_that_was_good() {
 
 #[tokio::test]
 async fn presence_comes_with_the_agent_and_goes_with_it() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
-    let room = tempfile::tempdir().unwrap();
-    let agent = start(&config("web1.lab", room.path()), &server).await;
+    let setup = Setup::inside("web1.lab").await;
     let status = eventually("present", async || {
-        document(&client, NODES, "default.web1_lab").await
+        document(&setup.client, NODES, "default.web1_lab").await
     })
     .await;
     assert_eq!(status["identity"], "web1.lab");
     assert_eq!(status["facts"]["host"]["info"]["os"], "linux");
-    agent.stop().await;
-    assert_eq!(document(&client, NODES, "default.web1_lab").await, None);
+    setup.agent.stop().await;
+    assert_eq!(
+        document(&setup.client, NODES, "default.web1_lab").await,
+        None
+    );
 }
 
 /// Stores a bundle and assigns it to `web1.lab`.
@@ -183,8 +184,9 @@ async fn reported(client: &Connection, generation: u64) -> Value {
     eventually(
         &format!("generation {generation} is reported"),
         async || {
-            let report = document(client, REPORTED, "default.web1_lab").await?;
-            (report["generation"] == generation).then_some(report)
+            let report = document(client, REPORTED, "default.web1_lab").await;
+            let report = report.ok_or(Value::Null)?;
+            when(report["generation"] == generation, report)
         },
     )
     .await
@@ -240,83 +242,79 @@ async fn a_bundle_that_is_not_what_was_promised_is_not_applied() {
 
 #[tokio::test]
 async fn a_refresh_that_is_owed_is_paid_by_the_next_run() {
-    let env = TestEnv::new();
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let _agent = start(&config("web1.lab", &env.path("node")), &server).await;
+    let setup = Setup::inside("web1.lab").await;
     let manifest = |between: &str| {
         format!(
             "ccm:\n  fail_on_error: true\n  resources:\n    - file:\n        - {0}: {{ensure: present, content: x, owner: root, group: root, mode: '0644'}}\n    - exec:\n        - gate: {{command: {between}, creates: {1}}}\n    - exec:\n        - reload:\n            command: /usr/bin/touch {2}\n            refreshonly: true\n            subscribe: [file#{0}]\n",
-            env.at("conf"),
-            env.at("never"),
-            env.at("refreshed"),
+            setup.env.at("conf"),
+            setup.env.at("never"),
+            setup.env.at("refreshed"),
         )
     };
-    let source = env.write("site.yaml", manifest("/bin/false"));
+    let source = setup.env.write("site.yaml", manifest("/bin/false"));
     let apply = json!({
         "protocol": "io.choria.ccm.v1.manifest.apply.request", "source": source, "wait": true,
     })
     .to_string();
-    let answer = ask(&client, "web1.lab", Verb::Apply, &apply).await;
+    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
     assert_eq!(answer["run"]["summary"]["failed_resources"], 1, "{answer}");
-    assert!(env.exists("conf") && !env.exists("refreshed"));
-    env.write("site.yaml", manifest("/bin/true"));
-    let answer = ask(&client, "web1.lab", Verb::Apply, &apply).await;
+    assert!(setup.env.exists("conf") && !setup.env.exists("refreshed"));
+    setup.env.write("site.yaml", manifest("/bin/true"));
+    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
     assert_eq!(answer["run"]["summary"]["failed_resources"], 0, "{answer}");
     assert!(
-        env.exists("refreshed"),
+        setup.env.exists("refreshed"),
         "the file did not change in this run: {answer}"
     );
-    std::fs::remove_file(env.path("refreshed")).unwrap();
-    ask(&client, "web1.lab", Verb::Apply, &apply).await;
-    assert!(!env.exists("refreshed"), "and it is paid once");
+    std::fs::remove_file(setup.env.path("refreshed")).unwrap();
+    ask(&setup.client, "web1.lab", Verb::Apply, &apply).await;
+    assert!(!setup.env.exists("refreshed"), "and it is paid once");
 }
 
 #[tokio::test]
 async fn a_hangup_reads_the_file_again_and_a_bad_file_is_ignored() {
-    let env = TestEnv::new();
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
-    let status = ask(&client, "web1.lab", Verb::Ping, "").await;
+    let setup = Setup::process("web1.lab", "").await;
+    let status = ask(&setup.client, "web1.lab", Verb::Ping, "").await;
     assert_eq!(status["groups"], json!([]));
-    let good = env.read("web1.lab.yaml");
-    env.write("web1.lab.yaml", format!("{good}group: [db]\n"));
-    agent.signal("HUP");
+    let good = setup.env.read("web1.lab.yaml");
+    setup
+        .env
+        .write("web1.lab.yaml", format!("{good}group: [db]\n"));
+    setup.agent.signal("HUP");
     eventually("the bad file is told", async || {
-        agent
-            .log()
-            .contains("unknown key \\\"group\\\", did you mean \\\"groups\\\"?")
-            .then_some(())
+        let log = setup.agent.log();
+        when(
+            log.contains("unknown key \\\"group\\\", did you mean \\\"groups\\\"?"),
+            log,
+        )
     })
     .await;
-    env.write("web1.lab.yaml", format!("{good}groups: [db]\n"));
-    agent.signal("HUP");
+    setup
+        .env
+        .write("web1.lab.yaml", format!("{good}groups: [db]\n"));
+    setup.agent.signal("HUP");
     eventually("the groups are new", async || {
-        let status = ask(&client, "web1.lab", Verb::Ping, "").await;
-        (status["groups"] == json!(["db"])).then_some(())
+        let status = ask(&setup.client, "web1.lab", Verb::Ping, "").await;
+        when(status["groups"] == json!(["db"]), status)
     })
     .await;
-    agent.signal("TERM");
-    assert_eq!(agent.wait(), Some(0));
+    setup.agent.signal("TERM");
+    assert_eq!(setup.agent.wait(), Some(0));
 }
 
 #[tokio::test]
 async fn metrics_and_health_are_served() {
-    let env = TestEnv::new();
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let port = crate::support::nats::free_port();
-    let lines = format!("monitor_port: {port}\nmonitor_address: 127.0.0.1\n");
-    let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
-    ask(&client, "web1.lab", Verb::Ping, "").await;
+    let address = own_address();
+    let lines = format!("monitor_port: {MONITOR}\nmonitor_address: {address}\n");
+    let _setup = Setup::process("web1.lab", &lines).await;
     let get = async |path: &str| {
-        let url = format!("http://127.0.0.1:{port}{path}");
+        let url = format!("http://{address}:{MONITOR}{path}");
         let text = fetch(&url).await;
         text.unwrap_or_default()
     };
     eventually("ready", async || {
-        get("/readyz").await.contains("ok").then_some(())
+        let text = get("/readyz").await;
+        when(text.contains("ok"), text)
     })
     .await;
     assert!(get("/healthz").await.contains("ok"));
@@ -325,7 +323,8 @@ async fn metrics_and_health_are_served() {
         "choria_ccm_agent_connected 1",
     ] {
         eventually(wanted, async || {
-            get("/metrics").await.contains(wanted).then_some(())
+            let text = get("/metrics").await;
+            when(text.contains(wanted), text)
         })
         .await;
     }
@@ -400,8 +399,9 @@ async fn a_critical_health_check_of_an_assignment_is_answered_by_an_apply_and_re
     std::fs::remove_file(&path).unwrap();
     content_becomes(&env, "motd", "healthy").await;
     eventually("the mending is reported", async || {
-        let report = document(&client, REPORTED, "default.web1_lab").await?;
-        (report["run"]["trigger"] == "remediation").then_some(())
+        let report = document(&client, REPORTED, "default.web1_lab").await;
+        let report = report.ok_or(Value::Null)?;
+        when(report["run"]["trigger"] == "remediation", report)
     })
     .await;
 }

@@ -10,6 +10,8 @@ use crate::support::agent::{
     self, AgentProcess, ask, config, file_request, start, stored_events, subjects,
 };
 use crate::support::nats::{Cluster, NatsServer};
+use crate::support::poll::{eventually, when};
+use crate::support::setup::Setup;
 
 /// Returns the ids of stored events of a type, and how many there are.
 fn ids(events: &[(String, serde_json::Value)], type_name: &str) -> (HashSet<String>, usize) {
@@ -35,7 +37,7 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
         let name = format!("n{number}.lab");
         agents.push(start(&config(&name, &room.path().join(&name)), &server).await);
     }
-    agent::eventually("all are heard", async || {
+    eventually("all are heard", async || {
         let stop = Stop {
             expected: Some(NODES),
             silence: Duration::from_secs(1),
@@ -48,7 +50,7 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
         while replies.next().await.is_some() {
             count += 1;
         }
-        (count == NODES).then_some(())
+        count == NODES
     })
     .await;
     let body = serde_json::json!({
@@ -74,9 +76,9 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
         answered.insert(reply.header("Ccm-Identity").unwrap().to_owned());
     }
     assert_eq!(answered.len(), NODES);
-    let events = agent::eventually("all events are stored", async || {
+    let events = eventually("all events are stored", async || {
         let events = stored_events(&server).await;
-        (events.len() >= NODES).then_some(events)
+        when(events.len() >= NODES, events)
     })
     .await;
     let (stored, count) = ids(&events, "exec");
@@ -85,31 +87,38 @@ async fn fifty_agents_answer_one_broadcast_and_each_event_is_stored_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_dies_during_a_run_delays_events_and_loses_none() {
-    let mut server = NatsServer::start();
-    agent::init(&server.client().await).await;
-    let room = tempfile::tempdir().unwrap();
-    let agent = start(&config("web1.lab", room.path()), &server).await;
-    let client = server.client().await;
+    let mut setup = Setup::inside("web1.lab").await;
     let mut manifest = String::from("ccm:\n  resources:\n    - exec:\n");
+    let (begun, go) = (setup.env.root().join("begun"), setup.env.root().join("go"));
+    let gate = format!(
+        "touch {}; until [ -e {} ]; do sleep 0.05; done",
+        begun.display(),
+        go.display()
+    );
     for number in 0..300 {
-        manifest.push_str(&format!("        - r{number}: {{command: /bin/true}}\n"));
+        let properties = match number {
+            150 => format!("provider: shell, command: '{gate}'"),
+            _ => "command: /bin/true".to_owned(),
+        };
+        manifest.push_str(&format!("        - r{number}: {{{properties}}}\n"));
     }
     let body = serde_json::json!({
         "protocol": "io.choria.ccm.v1.manifest.apply.request", "manifest": manifest,
     });
-    let answer = ask(&client, "web1.lab", Verb::Apply, &body.to_string()).await;
+    let answer = ask(&setup.client, "web1.lab", Verb::Apply, &body.to_string()).await;
     assert_eq!(answer["state"], "accepted", "{answer}");
-    tokio::time::sleep(Duration::from_millis(150)).await;
-    server.stop();
-    agent::eventually("the run ends without a broker", async || {
-        agent.node().status().last_run
+    eventually("half of the run", async || begun.exists()).await;
+    setup.server.stop();
+    std::fs::write(&go, "").unwrap();
+    eventually("the run ends without a broker", async || {
+        setup.agent.node().status().last_run
     })
     .await;
-    assert!(agent.node().status().spool.pending > 0);
-    server.resume();
-    let events = agent::eventually("everything is stored", async || {
-        let events = stored_events(&server).await;
-        (events.len() >= 301).then_some(events)
+    assert!(setup.agent.node().status().spool.pending > 0);
+    setup.server.resume();
+    let events = eventually("everything is stored", async || {
+        let events = stored_events(&setup.server).await;
+        when(events.len() >= 301, events)
     })
     .await;
     let (stored, count) = ids(&events, "exec");
@@ -126,20 +135,21 @@ async fn an_agent_that_is_killed_again_and_again_loses_no_event_and_tells_none_t
     for round in 0..10_u64 {
         let agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
         ask(&client, "web1.lab", Verb::Ping, "").await;
-        let asking = async {
-            for number in 0.. {
-                let body = file_request(&env.path(&format!("f{round}-{number}")), "x");
-                let answer = ask(&client, "web1.lab", Verb::Ensure, &body).await;
-                told.insert(answer["state"]["event_id"].as_str().unwrap().to_owned());
-            }
-        };
-        // Killed later and later after its first sign of life.
-        let _ = tokio::time::timeout(Duration::from_millis(40 * round), asking).await;
+        // Killed one answer later in every round, when it has been asked for the next.
+        let body = |number| file_request(&env.path(&format!("f{round}-{number}")), "x");
+        for number in 0..round {
+            let answer = ask(&client, "web1.lab", Verb::Ensure, &body(number)).await;
+            told.insert(answer["state"]["event_id"].as_str().unwrap().to_owned());
+        }
+        let last = subjects().node(&"web1_lab".parse().unwrap(), Verb::Ensure);
+        let sent = client.publish(&last, Headers::new(), body(round).into());
+        sent.await.unwrap();
+        client.flush().await.unwrap();
         agent.kill();
     }
     let _agent = AgentProcess::start(&env, "web1.lab", &server.url(), "");
     ask(&client, "web1.lab", Verb::Ping, "").await;
-    let events = agent::eventually("everything that was told is stored", async || {
+    let events = eventually("everything that was told is stored", async || {
         let events = stored_events(&server).await;
         let (stored, _) = ids(&events, "file");
         told.is_subset(&stored).then_some(events)
@@ -155,7 +165,7 @@ async fn a_node_of_the_cluster_dies_and_requests_and_events_go_on() {
     let client = cluster.client().await;
     let mut options = ccm::nats::streams::InitOptions::new(subjects());
     options.replicas = Some(3);
-    agent::eventually("the cluster has made the streams", async || {
+    eventually("the cluster has made the streams", async || {
         ccm::nats::streams::init(&client, &options).await.ok()
     })
     .await;
@@ -170,9 +180,9 @@ async fn a_node_of_the_cluster_dies_and_requests_and_events_go_on() {
         assert_eq!(answer["state"]["changed"], true, "{answer}");
     }
     let server = &cluster.servers[1];
-    let events = agent::eventually("all four events are stored", async || {
+    let events = eventually("all four events are stored", async || {
         let events = stored_events(server).await;
-        (events.len() >= 4).then_some(events)
+        when(events.len() >= 4, events)
     })
     .await;
     assert_eq!(ids(&events, "file").1, 4);

@@ -8,8 +8,10 @@ use ccm::nats::{Headers, Verb};
 use serde_json::Value;
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, config, eventually, request, start};
-use crate::support::nats::{NatsServer, free_port};
+use crate::support::agent::{self, AgentProcess, ask, request};
+use crate::support::nats::NatsServer;
+use crate::support::poll::{eventually, when};
+use crate::support::setup::Setup;
 
 const NODE: &str = "web1.example.net";
 
@@ -19,7 +21,7 @@ async fn line(agent: &AgentProcess, parts: &[&str]) -> String {
         let log = agent.log();
         let mut lines = log.lines();
         let found = lines.find(|line| parts.iter().all(|part| line.contains(part)));
-        found.map(ToOwned::to_owned)
+        found.map(ToOwned::to_owned).ok_or(log)
     })
     .await
 }
@@ -40,11 +42,11 @@ async fn the_log_tells_when_the_bus_is_there_and_when_it_is_lost() {
 #[tokio::test]
 async fn the_log_tells_what_is_in_the_way_of_the_bus() {
     let env = TestEnv::new();
-    let nobody = format!("nats://127.0.0.1:{}", free_port());
-    let agent = AgentProcess::start(&env, NODE, &nobody, "");
+    let nobody = "nats://127.0.0.1:1";
+    let agent = AgentProcess::start(&env, NODE, nobody, "");
     line(
         &agent,
-        &["level=WARN", "Trouble with NATS", &nobody, "error="],
+        &["level=WARN", "Trouble with NATS", nobody, "error="],
     )
     .await;
     let server = NatsServer::with("authorization { user: a, password: b }");
@@ -54,10 +56,7 @@ async fn the_log_tells_what_is_in_the_way_of_the_bus() {
 
 #[tokio::test]
 async fn a_run_that_failed_or_changed_something_is_closed_louder() {
-    let env = TestEnv::new();
-    let server = NatsServer::start();
-    let agent = AgentProcess::start(&env, NODE, &server.url(), "");
-    let client = server.client().await;
+    let setup = Setup::process(NODE, "").await;
     for (command, mode, level) in [
         ("/bin/false", "", "level=ERROR"),
         ("/bin/true", "", "level=WARN"),
@@ -68,22 +67,19 @@ async fn a_run_that_failed_or_changed_something_is_closed_louder() {
             r#"{{"protocol": "io.choria.ccm.v1.manifest.apply.request", "wait": true{mode},
                 "manifest": {{"ccm": {{"resources": [{{"exec": [{{"{command}": {{}}}}]}}]}}}}}}"#
         );
-        let answer = ask(&client, NODE, Verb::Apply, &body).await;
+        let answer = ask(&setup.client, NODE, Verb::Apply, &body).await;
         let run = answer["run_id"].as_str().unwrap();
-        line(&agent, &[level, "Session: resources=", run]).await;
+        line(&setup.agent, &[level, "Session: resources=", run]).await;
     }
 }
 
 #[tokio::test]
 async fn a_request_that_is_refused_leaves_a_line_without_what_it_held() {
-    let env = TestEnv::new();
-    let server = NatsServer::start();
-    let agent = AgentProcess::start(&env, NODE, &server.url(), "");
-    let client = server.client().await;
+    let setup = Setup::process(NODE, "").await;
     let ask = async |verb, name: &'static str, value: &str, body: &str| {
         let headers = Headers::new().with(name, value).unwrap();
         let headers = headers.with("Ccm-Caller", "ann").unwrap();
-        request(&client, NODE, verb, headers, body).await
+        request(&setup.client, NODE, verb, headers, body).await
     };
     let _ = ask(
         Verb::Ensure,
@@ -96,7 +92,7 @@ async fn a_request_that_is_refused_leaves_a_line_without_what_it_held() {
     let _ = ask(Verb::Ping, "Ccm-Deadline", "2020-01-01T00:00:00Z", "").await;
     let denied = "Request denied";
     line(
-        &agent,
+        &setup.agent,
         &[
             denied,
             "verb=ensure",
@@ -107,47 +103,45 @@ async fn a_request_that_is_refused_leaves_a_line_without_what_it_held() {
     )
     .await;
     line(
-        &agent,
+        &setup.agent,
         &[denied, "verb=ping", "caller=ann", "malformed request"],
     )
     .await;
-    line(&agent, &[denied, "verb=ping", "deadline has passed"]).await;
+    line(&setup.agent, &[denied, "verb=ping", "deadline has passed"]).await;
     let _ = ask(Verb::Pause, "Ccm-Request-Id", "r2", "disk swap").await;
-    let body = agent::file_request(&env.path("f"), "x");
+    let body = agent::file_request(&setup.env.path("f"), "x");
     let reply = ask(Verb::Ensure, "Ccm-Request-Id", "r3", &body).await;
     assert_eq!(reply.service_error().unwrap().0, 423);
     line(
-        &agent,
+        &setup.agent,
         &[denied, "request=r3", "node is paused by ann: disk swap"],
     )
     .await;
-    assert!(!agent.log().contains("hunter2"), "{}", agent.log());
+    assert!(
+        !setup.agent.log().contains("hunter2"),
+        "{}",
+        setup.agent.log()
+    );
 }
 
 #[tokio::test]
 async fn the_log_tells_that_an_object_or_its_bucket_is_missing() {
-    let env = TestEnv::new();
-    let server = NatsServer::start();
-    agent::init(&server.client().await).await;
     let lines = "manifests: [\"obj://NOWHERE/a.tgz\", \"obj://CCM_MANIFESTS/b.tgz\"]\n";
-    let agent = AgentProcess::start(&env, NODE, &server.url(), lines);
+    let setup = Setup::process(NODE, lines).await;
     let failed = "Could not fetch a manifest";
-    line(&agent, &[failed, "bucket NOWHERE does not exist"]).await;
+    line(&setup.agent, &[failed, "bucket NOWHERE does not exist"]).await;
     let missing = "object b.tgz does not exist in bucket CCM_MANIFESTS";
-    line(&agent, &[failed, missing]).await;
+    line(&setup.agent, &[failed, missing]).await;
 }
 
 #[tokio::test]
 async fn a_run_is_in_the_presence_record_before_the_next_beat() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
-    let room = tempfile::tempdir().unwrap();
-    let mut config = config(NODE, room.path());
-    config.beat = Duration::from_secs(3600);
-    let _agent = start(&config, &server).await;
-    let bucket = client.bucket(NODES).await.unwrap();
-    let go = room.path().join("go");
+    let setup = Setup::inside_with(NODE, |config, _| {
+        config.beat = Duration::from_secs(3600);
+    })
+    .await;
+    let bucket = setup.client.bucket(NODES).await.unwrap();
+    let go = setup.env.root().join("go");
     let wait = format!(
         "/bin/sh -c 'until [ -e {} ]; do sleep 0.1; done'",
         go.display()
@@ -156,12 +150,13 @@ async fn a_run_is_in_the_presence_record_before_the_next_beat() {
         "protocol": "io.choria.ccm.v1.manifest.apply.request",
         "manifest": {"ccm": {"resources": [{"exec": [{wait: {}}]}]}},
     });
-    let answer = ask(&client, NODE, Verb::Apply, &body.to_string()).await;
+    let answer = ask(&setup.client, NODE, Verb::Apply, &body.to_string()).await;
     for (what, end) in [("current_run", true), ("last_run", false)] {
         eventually(what, async || {
-            let entry = bucket.get("default.web1_example_net").await.unwrap()?;
+            let entry = bucket.get("default.web1_example_net").await.unwrap();
+            let entry = entry.ok_or(Value::Null)?;
             let status: Value = serde_json::from_slice(&entry.value).unwrap();
-            (status[what]["run_id"] == answer["run_id"]).then_some(())
+            when(status[what]["run_id"] == answer["run_id"], status)
         })
         .await;
         if end {
@@ -172,13 +167,10 @@ async fn a_run_is_in_the_presence_record_before_the_next_beat() {
 
 #[tokio::test]
 async fn an_error_that_repeats_a_huge_request_is_still_answered() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
+    let setup = Setup::inside(NODE).await;
     // Each of these takes six bytes when it is written as JSON.
     let body = format!("protocol: \"{}\"\n", "\\x01".repeat(200_000));
-    let answer = ask(&client, NODE, Verb::Ensure, &body).await;
+    let answer = ask(&setup.client, NODE, Verb::Ensure, &body).await;
     let error = answer["error"].as_str().unwrap();
     assert!(error.starts_with("invalid protocol \""), "{error}");
     assert!(error.len() < 10_000, "{}", error.len());

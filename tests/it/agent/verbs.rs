@@ -8,6 +8,8 @@ use tokio::time::Duration;
 
 use crate::support::agent::{self, ask, config, file_request, request, start, subjects};
 use crate::support::nats::{NatsServer, python};
+use crate::support::poll::{eventually, when};
+use crate::support::setup::Setup;
 
 const NODE: &str = "web1.example.net";
 
@@ -17,22 +19,24 @@ fn error_of(body: &Value) -> &str {
 
 #[tokio::test]
 async fn ensure_changes_the_file_and_its_event_is_in_the_stream() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
-    let file = room.path().join("motd");
-    let answer = ask(&client, NODE, Verb::Ensure, &file_request(&file, "hi\n")).await;
+    let setup = Setup::inside(NODE).await;
+    let file = setup.env.root().join("motd");
+    let answer = ask(
+        &setup.client,
+        NODE,
+        Verb::Ensure,
+        &file_request(&file, "hi\n"),
+    )
+    .await;
     assert_eq!(
         answer["protocol"],
         "io.choria.ccm.v1.resource.ensure.response"
     );
     assert_eq!(answer["state"]["changed"], true, "{answer}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "hi\n");
-    let found = agent::eventually("one event", async || {
-        let events = agent::stored_events(&server).await;
-        (!events.is_empty()).then_some(events)
+    let found = eventually("one event", async || {
+        let events = agent::stored_events(&setup.server).await;
+        when(!events.is_empty(), events)
     })
     .await;
     assert_eq!(found.len(), 1);
@@ -45,13 +49,10 @@ async fn ensure_changes_the_file_and_its_event_is_in_the_stream() {
 
 #[tokio::test]
 async fn a_client_that_nobody_here_wrote_is_answered() {
-    let server = NatsServer::start();
-    agent::init(&server.client().await).await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
-    let file = room.path().join("motd");
+    let setup = Setup::inside(NODE).await;
+    let file = setup.env.root().join("motd");
     let request = file_request(&file, "hello\n");
-    let url = server.url();
+    let url = setup.server.url();
     let told = tokio::task::spawn_blocking(move || python("ensure.py", &[&url, &request]));
     assert_eq!(
         told.await.unwrap(),
@@ -61,10 +62,7 @@ async fn a_client_that_nobody_here_wrote_is_answered() {
 
 #[tokio::test]
 async fn every_malformed_body_gets_an_answer_in_the_protocol_of_its_verb() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
+    let setup = Setup::inside(NODE).await;
     let ensure = "io.choria.ccm.v1.resource.ensure.response";
     let status = "io.choria.ccm.v1.resource.status.response";
     let apply = "io.choria.ccm.v1.manifest.apply.response";
@@ -105,7 +103,7 @@ async fn every_malformed_body_gets_an_answer_in_the_protocol_of_its_verb() {
             "missing manifest or source in request",
         ),
     ] {
-        let reply = request(&client, NODE, verb, Headers::new(), body).await;
+        let reply = request(&setup.client, NODE, verb, Headers::new(), body).await;
         let answer: Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!(answer["protocol"], protocol, "{verb} {body}");
         assert!(error_of(&answer).contains(error), "{verb} {body}: {answer}");
@@ -131,37 +129,31 @@ async fn every_malformed_body_gets_an_answer_in_the_protocol_of_its_verb() {
             "unknown field `paths`, expected `path` or `query`",
         ),
     ] {
-        let answer = ask(&client, NODE, verb, body).await;
+        let answer = ask(&setup.client, NODE, verb, body).await;
         assert_eq!(error_of(&answer), error, "{verb}");
     }
 }
 
 #[tokio::test]
 async fn a_yaml_body_is_as_good_as_json() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
-    let file = room.path().join("motd");
+    let setup = Setup::inside(NODE).await;
+    let file = setup.env.root().join("motd");
     let body = format!(
         "protocol: io.choria.ccm.v1.resource.ensure.request\ntype: file\nproperties:\n  - {}:\n      ensure: present\n      content: \"yaml\\n\"\n      owner: root\n      group: root\n      mode: 0600\n",
         file.display()
     );
-    let answer = ask(&client, NODE, Verb::Ensure, &body).await;
+    let answer = ask(&setup.client, NODE, Verb::Ensure, &body).await;
     assert_eq!(answer["state"]["changed"], true, "{answer}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "yaml\n");
 }
 
 #[tokio::test]
 async fn the_noop_header_changes_nothing_and_says_what_it_would_do() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
-    let file = room.path().join("motd");
+    let setup = Setup::inside(NODE).await;
+    let file = setup.env.root().join("motd");
     let headers = Headers::new().with(envelope::NOOP, "true").unwrap();
     let body = file_request(&file, "hi\n");
-    let reply = request(&client, NODE, Verb::Ensure, headers, &body).await;
+    let reply = request(&setup.client, NODE, Verb::Ensure, headers, &body).await;
     let answer: Value = serde_json::from_slice(&reply.body).unwrap();
     assert_eq!(answer["state"]["noop"], true, "{answer}");
     assert_eq!(
@@ -173,50 +165,40 @@ async fn the_noop_header_changes_nothing_and_says_what_it_would_do() {
 
 #[tokio::test]
 async fn whoever_asks_for_it_is_shown_what_would_change() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
-    let file = room.path().join("motd");
+    let setup = Setup::inside(NODE).await;
+    let file = setup.env.root().join("motd");
     std::fs::write(&file, "old\n").unwrap();
     let headers = Headers::new()
         .with(envelope::NOOP, "true")
         .and_then(|headers| headers.with(envelope::DIFF, "true"))
         .unwrap();
     let body = file_request(&file, "new\n");
-    let reply = request(&client, NODE, Verb::Ensure, headers, &body).await;
+    let reply = request(&setup.client, NODE, Verb::Ensure, headers, &body).await;
     let answer: Value = serde_json::from_slice(&reply.body).unwrap();
     let diff = answer["diff"].as_str().unwrap();
     assert!(diff.ends_with("@@ -1 +1 @@\n-old\n+new\n"), "{diff}");
-    let reply = request(&client, NODE, Verb::Ensure, Headers::new(), &body).await;
+    let reply = request(&setup.client, NODE, Verb::Ensure, Headers::new(), &body).await;
     let answer: Value = serde_json::from_slice(&reply.body).unwrap();
     assert_eq!(answer.get("diff"), None, "nobody asked");
 }
 
 #[tokio::test]
 async fn a_deadline_that_has_passed_is_answered_and_nothing_is_done() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
-    let file = room.path().join("motd");
+    let setup = Setup::inside(NODE).await;
+    let file = setup.env.root().join("motd");
     let headers = Headers::new()
         .with(envelope::DEADLINE, "2020-01-01T00:00:00Z")
         .unwrap();
     let body = file_request(&file, "hi\n");
-    let reply = request(&client, NODE, Verb::Ensure, headers, &body).await;
+    let reply = request(&setup.client, NODE, Verb::Ensure, headers, &body).await;
     assert_eq!(reply.service_error(), Some((408, "deadline has passed")));
     assert!(!file.exists());
 }
 
 #[tokio::test]
 async fn a_run_whose_deadline_passes_begins_no_further_resource() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
-    ask(&client, NODE, Verb::Ping, "").await;
-    let late = room.path().join("late");
+    let setup = Setup::inside(NODE).await;
+    let late = setup.env.root().join("late");
     // The first resource ends when the deadline is over, whenever that is.
     let deadline = SystemClock.now() + chrono::TimeDelta::seconds(3);
     let wait = format!(
@@ -234,7 +216,7 @@ async fn a_run_whose_deadline_passes_begins_no_further_resource() {
     let headers = Headers::new()
         .with(envelope::DEADLINE, &deadline.to_rfc3339())
         .unwrap();
-    let reply = request(&client, NODE, Verb::Apply, headers, &body.to_string()).await;
+    let reply = request(&setup.client, NODE, Verb::Apply, headers, &body.to_string()).await;
     let answer = String::from_utf8_lossy(&reply.body);
     assert!(answer.contains("deadline passed"), "{answer}");
     assert!(!late.exists());
@@ -293,28 +275,25 @@ async fn filters_decide_on_the_node_and_the_others_stay_silent() {
 
 #[tokio::test]
 async fn a_group_is_reached_by_its_own_subject() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let mut config = config(NODE, room.path());
-    config.groups = vec!["web".parse().unwrap()];
-    let _agent = start(&config, &server).await;
-    ask(&client, NODE, Verb::Ping, "").await;
+    let setup = Setup::inside_with(NODE, |config, _| {
+        config.groups = vec!["web".parse().unwrap()];
+    })
+    .await;
     let subject = subjects().group(&"web".parse().unwrap(), Verb::Ping);
     let limit = Duration::from_secs(10);
-    let reply = client.request(&subject, Headers::new(), "".into(), limit);
+    let reply = setup
+        .client
+        .request(&subject, Headers::new(), "".into(), limit);
     assert_eq!(reply.await.unwrap().header(envelope::IDENTITY), Some(NODE));
 }
 
 #[tokio::test]
 async fn reads_do_not_wait_for_a_run_and_a_full_queue_says_busy() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let mut config = config(NODE, room.path());
-    config.queue = 1;
-    let _agent = start(&config, &server).await;
-    let fifo = room.path().join("fifo");
+    let setup = Setup::inside_with(NODE, |config, _| {
+        config.queue = 1;
+    })
+    .await;
+    let fifo = setup.env.root().join("fifo");
     let manifest = json!({
         "protocol": "io.choria.ccm.v1.manifest.apply.request",
         "manifest": {"ccm": {"resources": [
@@ -329,39 +308,42 @@ async fn reads_do_not_wait_for_a_run_and_a_full_queue_says_busy() {
             .unwrap()
             .success()
     );
-    let first = ask(&client, NODE, Verb::Apply, &manifest).await;
+    let first = ask(&setup.client, NODE, Verb::Apply, &manifest).await;
     assert_eq!(first["state"], "accepted", "{first}");
-    agent::eventually("the run has begun", async || {
-        let status = ask(&client, NODE, Verb::Ping, "").await;
-        (status["current_run"]["run_id"] == first["run_id"]).then_some(())
+    eventually("the run has begun", async || {
+        let status = ask(&setup.client, NODE, Verb::Ping, "").await;
+        when(status["current_run"]["run_id"] == first["run_id"], status)
     })
     .await;
-    let file = room.path().join("motd");
+    let file = setup.env.root().join("motd");
     let status = json!({
         "protocol": "io.choria.ccm.v1.resource.status.request", "type": "file", "name": file,
     });
-    let state = ask(&client, NODE, Verb::Status, &status.to_string()).await;
+    let state = ask(&setup.client, NODE, Verb::Status, &status.to_string()).await;
     assert_eq!(state["state"]["ensure"], "absent", "{state}");
     assert_eq!(
-        ask(&client, NODE, Verb::Facts, "host.info.os").await,
+        ask(&setup.client, NODE, Verb::Facts, "host.info.os").await,
         "linux"
     );
-    let second = ask(&client, NODE, Verb::Apply, &manifest).await;
+    let second = ask(&setup.client, NODE, Verb::Apply, &manifest).await;
     assert_eq!(second["state"], "accepted");
-    let third = request(&client, NODE, Verb::Apply, Headers::new(), &manifest).await;
+    let third = request(&setup.client, NODE, Verb::Apply, Headers::new(), &manifest).await;
     assert_eq!(third.service_error().unwrap().0, 429);
     let answer: Value = serde_json::from_slice(&third.body).unwrap();
     assert_eq!(error_of(&answer), "busy: 1 runs are waiting already");
     for run in [&second["run_id"], &first["run_id"]] {
-        let answer = ask(&client, NODE, Verb::Cancel, run.as_str().unwrap()).await;
+        let answer = ask(&setup.client, NODE, Verb::Cancel, run.as_str().unwrap()).await;
         assert_eq!(
             answer["protocol"], "io.choria.ccm.v1.node.status",
             "{answer}"
         );
     }
-    let last = agent::eventually("the run was cancelled", async || {
-        let status = ask(&client, NODE, Verb::Ping, "").await;
-        (status.get("current_run").is_none() && status.get("last_run").is_some()).then_some(status)
+    let last = eventually("the run was cancelled", async || {
+        let status = ask(&setup.client, NODE, Verb::Ping, "").await;
+        when(
+            status.get("current_run").is_none() && status.get("last_run").is_some(),
+            status,
+        )
     })
     .await;
     assert_eq!(last["last_run"]["outcome"], "failed", "{last}");
@@ -369,38 +351,31 @@ async fn reads_do_not_wait_for_a_run_and_a_full_queue_says_busy() {
 
 #[tokio::test]
 async fn a_paused_node_changes_nothing_until_it_is_resumed() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
+    let setup = Setup::inside(NODE).await;
     let headers = Headers::new().with(envelope::CALLER, "ann").unwrap();
     let pause = r#"{"reason":"disk swap","for":"2h"}"#;
-    request(&client, NODE, Verb::Pause, headers, pause).await;
-    let file = room.path().join("motd");
+    request(&setup.client, NODE, Verb::Pause, headers, pause).await;
+    let file = setup.env.root().join("motd");
     let body = file_request(&file, "hi\n");
-    let reply = request(&client, NODE, Verb::Ensure, Headers::new(), &body).await;
+    let reply = request(&setup.client, NODE, Verb::Ensure, Headers::new(), &body).await;
     let text = "node is paused by ann: disk swap; resume it first";
     assert_eq!(reply.service_error(), Some((423, text)));
     let noop = Headers::new().with(envelope::NOOP, "true").unwrap();
-    let reply = request(&client, NODE, Verb::Ensure, noop, &body).await;
+    let reply = request(&setup.client, NODE, Verb::Ensure, noop, &body).await;
     assert_eq!(reply.service_error(), None, "looking is allowed");
     assert!(!file.exists());
-    let status = ask(&client, NODE, Verb::Resume, "").await;
+    let status = ask(&setup.client, NODE, Verb::Resume, "").await;
     assert_eq!(status.get("pause"), None);
-    let answer = ask(&client, NODE, Verb::Ensure, &body).await;
+    let answer = ask(&setup.client, NODE, Verb::Ensure, &body).await;
     assert_eq!(answer["state"]["changed"], true);
 }
 
 #[tokio::test]
 async fn an_apply_that_waits_answers_with_its_summary_and_what_changed() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
-    let room = tempfile::tempdir().unwrap();
-    let _agent = start(&config(NODE, room.path()), &server).await;
+    let setup = Setup::inside(NODE).await;
     let files: Vec<_> = ["a", "b"]
         .iter()
-        .map(|name| room.path().join(name))
+        .map(|name| setup.env.root().join(name))
         .collect();
     std::fs::write(&files[0], "{{ Data.text }}").unwrap();
     let manifest = format!(
@@ -413,14 +388,14 @@ async fn an_apply_that_waits_answers_with_its_summary_and_what_changed() {
         "protocol": "io.choria.ccm.v1.manifest.apply.request",
         "manifest": manifest, "data": {"text": "new"}, "wait": true,
     });
-    let answer = ask(&client, NODE, Verb::Apply, &body.to_string()).await;
+    let answer = ask(&setup.client, NODE, Verb::Apply, &body.to_string()).await;
     assert_eq!(answer["state"], "finished", "{answer}");
     assert_eq!(answer["run"]["outcome"], "changed", "{answer}");
     assert_eq!(answer["run"]["summary"]["total_resources"], 2);
     assert_eq!(answer["events"].as_array().unwrap().len(), 1, "{answer}");
     assert_eq!(std::fs::read_to_string(&files[0]).unwrap(), "new");
-    let subjects = agent::eventually("two events and a summary", async || {
-        let events = agent::stored_events(&server).await;
+    let subjects = eventually("two events and a summary", async || {
+        let events = agent::stored_events(&setup.server).await;
         (events.len() == 3).then(|| events.into_iter().map(|(subject, _)| subject).collect())
     })
     .await;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::check_quiet;
 use crate::support::browser::Browser;
+use crate::support::poll::wait_for;
 use crate::support::simulation::Simulation;
 use crate::support::web::Web;
 
@@ -21,18 +22,36 @@ const SQUARE: &str = "(index, state) => {
     .map((one) => [...one.data].join(','));
 }";
 
-/// Fails unless every node has the colour of its state, as the API tells it.
-fn check_colours(browser: &mut Browser, web: &Web) {
-    let nodes = web.get("/api/nodes?limit=1000").json();
-    for (index, node) in nodes["nodes"].as_array().unwrap().iter().enumerate() {
-        let colours = browser.eval(&format!("({SQUARE})({index}, {})", node["state"]));
-        assert_eq!(colours[0], colours[1], "{node}");
-    }
+/// Waits until every node has the colour of its state, as the API tells it, and so many of them
+/// the colour of this one.
+fn wait_for_colours(browser: &mut Browser, web: &Web, state: &str, count: usize) {
+    wait_for(&format!("{count} nodes as {state}"), || {
+        let nodes = web.get("/api/nodes?limit=1000").json();
+        let nodes = nodes["nodes"].as_array().unwrap();
+        if nodes.iter().filter(|node| node["state"] == state).count() != count {
+            return Err(json!(nodes));
+        }
+        for (index, node) in nodes.iter().enumerate() {
+            let colours = browser.eval(&format!("({SQUARE})({index}, {})", node["state"]));
+            if colours[0] != colours[1] {
+                return Err(json!([node, colours]));
+            }
+        }
+        Ok(())
+    });
+    browser.wait(&format!(
+        "document.querySelector('.count[data-state={state}] b').innerText === '{count}'"
+    ));
 }
 
-fn count(web: &Web, state: &str) -> u64 {
-    let summary = web.get("/api/summary").json();
-    summary["totals"]["states"][state].as_u64().unwrap()
+/// Returns how many nodes have failed, once none is at work any more.
+fn failures(web: &Web) -> usize {
+    let summary = web.until("/api/summary", |answer| {
+        let states = &answer.json()["totals"]["states"];
+        states["running"] == 0 && states["failed"] != 0
+    });
+    let failed = summary.json()["totals"]["states"]["failed"].as_u64();
+    usize::try_from(failed.unwrap()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,30 +66,21 @@ async fn nodes_change_their_colour_when_their_runs_fail_and_when_they_recover() 
     let mut browser = Browser::start();
     browser.open(&web.url("#/"));
     browser.live();
-    browser.wait(&format!(
-        "document.querySelector('.count[data-state=stable] b').innerText === '{NODES}'"
-    ));
-    check_colours(&mut browser, &web);
+    wait_for_colours(&mut browser, &web, "stable", NODES);
     web.push("app", 3);
     let started = web.fleet(&["rollout", "start", "app", "--all", "--max-failures", "40"]);
     assert_eq!(started.code, Some(1), "{started:?}");
-    let failed = count(&web, "failed");
-    assert!((1..NODES as u64).contains(&failed), "{failed}");
-    browser.wait(&format!(
-        "document.querySelector('.count[data-state=failed] b').innerText === '{failed}'"
-    ));
-    browser.wait("document.querySelector('.count[data-state=running] b').innerText === '0'");
-    check_colours(&mut browser, &web);
+    let rollout = web.get("/api/rollouts").json()["rollouts"][0].clone();
+    let failed = failures(&web);
+    assert!((1..NODES).contains(&failed), "{failed}: {rollout}");
+    wait_for_colours(&mut browser, &web, "failed", failed);
     browser.wait("document.querySelector('.trouble').innerText.includes('simulated failure')");
     // The same nodes, in a better mood.
     drop(failing);
     let _well = Simulation::start(&web.nats, NODES, &["--latency", "1ms"]);
-    let id = web.get("/api/rollouts").json()["rollouts"][0]["id"].clone();
-    web.fleet(&["rollout", "retry", id.as_str().unwrap()]).ok();
-    browser.wait(&format!(
-        "document.querySelector('.count[data-state=stable] b').innerText === '{NODES}'"
-    ));
-    check_colours(&mut browser, &web);
+    web.fleet(&["rollout", "retry", rollout["id"].as_str().unwrap()])
+        .ok();
+    wait_for_colours(&mut browser, &web, "stable", NODES);
     check_quiet(&browser, &web.url(""));
 }
 

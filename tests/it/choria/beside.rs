@@ -6,10 +6,9 @@ use ccm::nats::Verb;
 use serde_json::{Value, json};
 
 use super::{Server, file};
-use crate::support::agent::{
-    self, AgentProcess, ask, eventually, file_request, request, stored_events,
-};
+use crate::support::agent::{self, AgentProcess, ask, file_request, stored_events};
 use crate::support::nats::NatsServer;
+use crate::support::poll::{eventually, when};
 
 const NODE: &str = "web1.lab";
 
@@ -69,24 +68,19 @@ async fn the_daemon_waits_for_a_run_of_ours_and_says_so() {
     ask(&client, NODE, Verb::Ping, "").await;
     let (run_id, _) = server.begin();
     let wanted = file_request(&server.env.path("motd"), "hi");
-    let asking = {
-        let client = client.clone();
-        tokio::spawn(async move {
-            let headers = ccm::nats::Headers::new();
-            let reply = request(&client, NODE, Verb::Ensure, headers, &wanted).await;
-            serde_json::from_slice::<Value>(&reply.body).unwrap()
+    let watching = async {
+        let waits_for = eventually("the daemon waits", async || {
+            let status = ask(&client, NODE, Verb::Ping, "").await;
+            let text = status["current_run"]["waiting_for"].as_str();
+            text.map(ToOwned::to_owned).ok_or(status)
         })
+        .await;
+        assert!(waits_for.contains(run_id.as_str().unwrap()), "{waits_for}");
+        assert!(!server.env.exists("motd"));
+        server.go();
     };
-    let waits_for = eventually("the daemon waits", async || {
-        let status = ask(&client, NODE, Verb::Ping, "").await;
-        let text = status["current_run"]["waiting_for"].as_str()?;
-        Some(text.to_owned())
-    })
-    .await;
-    assert!(waits_for.contains(run_id.as_str().unwrap()), "{waits_for}");
-    assert!(!server.env.exists("motd"));
-    server.go();
-    let answer = asking.await.unwrap();
+    let asking = ask(&client, NODE, Verb::Ensure, &wanted);
+    let (answer, ()) = tokio::join!(asking, watching);
     assert_eq!(answer["state"]["changed"], true, "{answer:#}");
     assert!(server.env.exists("done"), "ours was over before");
 }
@@ -98,14 +92,14 @@ async fn what_we_do_is_an_event_of_the_node_once_also_if_the_daemon_is_away() {
     let daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
     eventually("a daemon to hand over to", async || {
         let directory = format!("{NODE}/state/handover");
-        server.env.exists(&directory).then_some(())
+        when(server.env.exists(&directory), directory)
     })
     .await;
     let motd = server.env.at("motd");
     let done = server.ask("ensure", file(&motd, "hi")).ok();
     let events = eventually("the event of an ensure", async || {
         let events = told(&nats, &motd).await;
-        (!events.is_empty()).then_some(events)
+        when(!events.is_empty(), events)
     })
     .await;
     assert_eq!(events[0].0, "ccm.v1.default.event.web1_lab.file.changed");
@@ -143,7 +137,7 @@ async fn what_a_killed_run_did_is_told_as_far_as_it_came() {
     let _daemon = AgentProcess::start(&server.env, NODE, &nats.url(), "");
     eventually("a daemon to hand over to", async || {
         let directory = format!("{NODE}/state/handover");
-        server.env.exists(&directory).then_some(())
+        when(server.env.exists(&directory), directory)
     })
     .await;
     let (first, begun) = (server.env.at("first"), server.env.at("begun"));
@@ -157,16 +151,13 @@ async fn what_a_killed_run_did_is_told_as_far_as_it_came() {
     );
     server.ask("apply", json!({ "manifest": manifest })).ok();
     let pid = server.holder().unwrap();
-    eventually("the second resource", async || {
-        server.env.exists("begun").then_some(())
-    })
-    .await;
+    eventually("the second resource", async || server.env.exists("begun")).await;
     assert_eq!(told(&nats, &command).await, [], "the run goes on");
     let killed = Command::new("kill").args(["-9", &pid]).status();
     assert!(killed.unwrap().success());
     let events = eventually("the event of the first resource", async || {
         let events = told(&nats, &command).await;
-        (!events.is_empty()).then_some(events)
+        when(!events.is_empty(), events)
     })
     .await;
     assert_eq!(events.len(), 1);

@@ -17,7 +17,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::TestEnv;
+use crate::support::{TestEnv, poll};
 
 const ACTIVATION: &str = "io.choria.mcorpc.external.v1.activation_request";
 /// A manifest that always comes through.
@@ -156,14 +156,10 @@ impl Server {
 
     /// Asks about a run until it is over.
     pub(crate) fn wait_for(&self, run_id: &Value) -> Value {
-        for _ in 0..1200 {
+        poll::wait_for("the end of a run", || {
             let run = self.ask("run_status", json!({ "run_id": run_id })).ok();
-            if run["state"] != "running" {
-                return run;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-        panic!("run {run_id} does not end");
+            poll::when(run["state"] != "running", run)
+        })
     }
 
     fn activate(&self) -> (Value, String) {
@@ -215,14 +211,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         // A run that still waits ends with the test.
         let _ = std::fs::write(self.env.path("go"), "");
-        for _ in 0..200 {
-            match self.holder() {
-                Some(pid) if PathBuf::from(format!("/proc/{pid}")).exists() => {
-                    std::thread::sleep(std::time::Duration::from_millis(50));
-                }
-                _ => break,
-            }
+        if std::thread::panicking() {
+            return;
         }
+        poll::wait_for("the end of what still runs", || {
+            let holder = self.holder();
+            holder.is_none_or(|pid| !PathBuf::from(format!("/proc/{pid}")).exists())
+        });
     }
 }
 

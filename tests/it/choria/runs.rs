@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{RPC, STABLE, Server, file};
 use crate::support::nats::{NatsServer, python};
+use crate::support::poll::{wait_for, when};
 use crate::support::{http, pack};
 
 #[test]
@@ -44,12 +45,10 @@ fn a_run_goes_on_when_the_server_kills_the_agent_that_waits_for_it() {
     let data = json!({"manifest": server.patient_manifest(), "wait": 10});
     let (mut command, reply) = server.command(RPC, &Server::request("apply", data));
     let mut agent = command.stdout(Stdio::null()).spawn().unwrap();
-    for _ in 0..6000 {
-        if server.ask("run_status", json!({})).ok()["state"] == "running" {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    wait_for("a run", || {
+        let run = server.ask("run_status", json!({})).ok();
+        when(run["state"] == "running", run)
+    });
     agent.kill().unwrap();
     agent.wait().unwrap();
     assert_eq!(std::fs::read_to_string(reply).unwrap(), "");

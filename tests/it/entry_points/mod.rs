@@ -17,8 +17,9 @@ use ccm::nats::{Connection, Verb};
 use serde_json::{Value, json};
 
 use crate::choria::Server;
-use crate::support::agent::{self, AgentProcess, eventually, stored_events};
+use crate::support::agent::{self, AgentProcess, stored_events};
 use crate::support::nats::NatsServer;
+use crate::support::poll::{eventually, when};
 use crate::support::{http, pack};
 
 const NODE: &str = "web1.lab";
@@ -413,8 +414,14 @@ impl World {
         if case.noop {
             headers = headers.with("Ccm-Noop", "true").unwrap();
         }
+        let before = self.seen().await;
         let reply = agent::request(&self.client, NODE, Verb::Ensure, headers, &request).await;
-        Some(answered(&serde_json::from_slice(&reply.body).unwrap()))
+        let (events, error) = answered(&serde_json::from_slice(&reply.body).unwrap());
+        if !events.is_empty() {
+            // Else it may be taken for an event of the next way in.
+            self.events_since(before, case).await;
+        }
+        Some((events, error))
     }
 
     async fn assigned(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
@@ -438,9 +445,10 @@ impl World {
         agent::ask(&self.client, NODE, Verb::Nudge, "").await;
         let report = eventually("the report of an assignment", async || {
             let bucket = self.client.bucket(REPORTED).await.unwrap();
-            let entry = bucket.get("default.web1_lab").await.unwrap()?;
+            let entry = bucket.get("default.web1_lab").await.unwrap();
+            let entry = entry.ok_or(Value::Null)?;
             let report: Value = serde_json::from_slice(&entry.value).unwrap();
-            (report["generation"] == generation).then_some(report)
+            when(report["generation"] == generation, report)
         })
         .await;
         match report["run"]["error"].as_str() {

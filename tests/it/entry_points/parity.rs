@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::{NODE, World, with_module};
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, eventually};
+use crate::support::agent::{self, AgentProcess};
 use crate::support::nats::NatsServer;
+use crate::support::poll::{eventually, when};
 
 /// Applies a manifest through Choria and returns what is known of the run when it is over.
 fn apply(world: &World, manifest: &Value) -> Value {
@@ -129,7 +130,7 @@ async fn the_services_checks_and_warnings_of_a_choria_run_reach_the_daemon() {
     assert_eq!(run["state"], "finished", "{run:#}");
     eventually("the service is registered", async || {
         let found = client.registrations(STREAM, [""; 4]).await.unwrap();
-        (found.entries.len() == 1).then_some(())
+        found.entries.len() == 1
     })
     .await;
     let check = futures_util::StreamExt::next(&mut checks).await.unwrap();
@@ -139,7 +140,8 @@ async fn the_services_checks_and_warnings_of_a_choria_run_reach_the_daemon() {
         format!("file#{path}")
     );
     eventually("the warning is in the daemon's log", async || {
-        world.agent.log().contains("@nosuch").then_some(())
+        let log = world.agent.log();
+        when(log.contains("@nosuch"), log)
     })
     .await;
 }
@@ -179,10 +181,8 @@ async fn facts_that_can_not_be_read_are_counted_and_logged() {
     let daemon = AgentProcess::start(&env, NODE, &nats.url(), "interval: 1h\n");
     agent::ask(&client, NODE, Verb::Facts, "").await;
     eventually("the warning is logged", async || {
-        daemon
-            .log()
-            .contains("could not parse facts file")
-            .then_some(())
+        let log = daemon.log();
+        when(log.contains("could not parse facts file"), log)
     })
     .await;
 }

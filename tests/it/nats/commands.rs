@@ -188,7 +188,7 @@ async fn what_expires_is_seen_to_leave() {
             }
         }
     };
-    let left = tokio::time::timeout(crate::support::nats::LIMIT, left).await;
+    let left = tokio::time::timeout(crate::support::poll::LIMIT, left).await;
     assert_eq!(left.unwrap(), "default.web1");
     assert!(nodes.entries("default.*").await.unwrap().is_empty());
 }

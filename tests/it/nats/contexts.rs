@@ -9,7 +9,8 @@ use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
-use crate::support::nats::{LIMIT, NatsServer};
+use crate::support::nats::NatsServer;
+use crate::support::poll::{LIMIT, eventually, when};
 
 /// A directory with a context in it.
 struct World(tempfile::TempDir);
@@ -152,9 +153,11 @@ async fn credentials_that_were_renewed_count_at_the_next_try() {
     ));
     let connection = connect(&settings, Patience::ForEver, "test").await.unwrap();
     let mut state = connection.state();
-    while !server.log().contains("authentication error") {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    eventually("a login that is refused", async || {
+        let log = server.log();
+        when(log.contains("authentication error"), log)
+    })
+    .await;
     assert!(!connection.is_up());
     world.write("a.creds", &trust.creds(&trust.account));
     let up = tokio::time::timeout(LIMIT, state.wait_for(|link| link.is_up())).await;

@@ -9,7 +9,8 @@ use ccm::nats::micro::{Endpoint, Served, Service, serve};
 use ccm::nats::{Connection, Headers, NatsError, Reply, Stop, Subject};
 use serde_json::{Value, json};
 
-use crate::support::nats::{LIMIT, NatsServer, python};
+use crate::support::nats::{NatsServer, python};
+use crate::support::poll::{LIMIT, eventually, when};
 
 fn service(id: &str) -> Service {
     Service {
@@ -168,19 +169,15 @@ async fn a_full_queue_is_told_at_once_and_discovery_goes_on() {
     assert_eq!(reply.service_error(), Some((503, "busy")));
     assert!(ask(&connection, "$SRV.INFO.ccm").await.is_ok());
     drop(served);
-    let gone = async {
+    eventually("the service ends when dropped", async || {
         let on = subject("$SRV.PING.ccm");
         let short = Duration::from_millis(100);
-        loop {
-            let asked = connection.request(&on, Headers::new(), "".into(), short);
-            if let Err(NatsError::NoResponders(_)) = asked.await {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(LIMIT, gone)
-        .await
-        .expect("the service ends when dropped");
+        let asked = connection.request(&on, Headers::new(), "".into(), short);
+        let asked = asked.await;
+        when(matches!(asked, Err(NatsError::NoResponders(_))), asked)
+    })
+    .await
+    .unwrap_err();
 }
 
 #[tokio::test]

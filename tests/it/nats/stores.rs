@@ -3,9 +3,10 @@
 use async_nats::jetstream::{kv, object_store};
 use ccm::nats::kv::Change;
 use ccm::nats::{NatsError, object};
-use tokio::time::{Duration, timeout};
+use tokio::time::timeout;
 
-use crate::support::nats::{LIMIT, NatsServer};
+use crate::support::nats::NatsServer;
+use crate::support::poll::{LIMIT, eventually, when};
 
 async fn make_bucket(server: &NatsServer) {
     let config = kv::Config {
@@ -106,14 +107,11 @@ async fn all_live_entries_of_a_pattern_come_in_one_pass() {
 /// Waits until nobody reads a stream any more.
 async fn no_consumers(server: &NatsServer, stream: &str) {
     let mut stream = server.jetstream().await.get_stream(stream).await.unwrap();
-    let gone = async {
-        while stream.info().await.unwrap().state.consumer_count > 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(LIMIT, gone)
-        .await
-        .expect("consumers are left behind");
+    eventually("no consumer is left behind", async || {
+        let count = stream.info().await.unwrap().state.consumer_count;
+        when(count == 0, count)
+    })
+    .await;
 }
 
 /// Returns the next change, which must come.
@@ -199,7 +197,7 @@ async fn a_bucket_that_was_made_anew_is_told_anew() {
             }
         }
     };
-    timeout(LIMIT * 2, told).await.expect("the new value");
+    timeout(LIMIT, told).await.expect("the new value");
 }
 
 #[tokio::test]

@@ -1,14 +1,15 @@
 //! Agents that register services, and one that follows them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ccm::agent::config::Registration;
 use ccm::nats::registration::{Destination, STREAM, StreamOptions};
 use futures_util::StreamExt as _;
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, eventually, start};
-use crate::support::nats::{LIMIT, NatsServer, tool};
+use crate::support::agent::{self, AgentProcess, start};
+use crate::support::nats::{NatsServer, tool};
+use crate::support::poll::{LIMIT, eventually, wait_for, when};
 use crate::support::systemd::{SystemdHost, systemd_host};
 
 /// Returns an exec that registers a service on a port.
@@ -66,7 +67,7 @@ async fn only_what_is_applied_and_healthy_is_registered() {
     config.manifests = vec![file.parse().unwrap()];
     let running = start(&config, &server).await;
     eventually("the last is registered", async || {
-        ports(&server).await.contains(&86).then_some(())
+        ports(&server).await.contains(&86)
     })
     .await;
     assert_eq!(ports(&server).await, [80, 81, 86]);
@@ -98,13 +99,10 @@ async fn an_outage_delays_a_registration_and_fails_no_run() {
     let file = env.write("site.yaml", manifest);
     let lines = format!("manifests: [{file}]\nregistration: jetstream\n");
     let agent = AgentProcess::start(&env, "web1.lab", &server.url(), &lines);
-    eventually("a run to its end", async || {
-        env.exists("done").then_some(())
-    })
-    .await;
+    eventually("a run to its end", async || env.exists("done")).await;
     server.resume();
     eventually("the service is registered", async || {
-        (ports(&server).await == [80]).then_some(())
+        ports(&server).await == [80]
     })
     .await;
     assert!(!agent.log().contains("ERROR"), "{}", agent.log());
@@ -151,8 +149,8 @@ async fn the_first_run_of_an_agent_finds_services() {
     let lines = format!("manifests: [{file}]\n");
     let _agent = AgentProcess::start(&env, "lb1.lab", &server.url(), &lines);
     eventually("a file of what was found", async || {
-        let found = std::fs::read_to_string(env.path("backends")).ok()?;
-        (found == "10.0.0.1").then_some(())
+        let found = std::fs::read_to_string(env.path("backends")).unwrap_or_default();
+        when(found == "10.0.0.1", found)
     })
     .await;
 }
@@ -174,14 +172,13 @@ async fn a_manifest_is_applied_again_when_the_services_change_that_it_looked_up(
     config.interval = Duration::from_secs(24 * 3600);
     config.manifests = vec![file.parse().unwrap()];
     let running = start(&config, &server).await;
-    // Twice the time between two runs that nobody asked for.
     let follows = async |count: usize| {
-        let started = Instant::now();
         let expected = format!("{count} of us");
-        while std::fs::read_to_string(env.path("backends")).unwrap_or_default() != expected {
-            assert!(started.elapsed() < 2 * LIMIT, "never: {expected}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        eventually(&expected, async || {
+            let found = std::fs::read_to_string(env.path("backends")).unwrap_or_default();
+            when(found == expected, found)
+        })
+        .await;
     };
     follows(0).await;
     let destination = Destination::Jetstream(STREAM.into());
@@ -238,15 +235,8 @@ impl<'h> Site<'h> {
     }
 
     fn eventually(&self, what: &str, mut look: impl FnMut() -> bool) {
-        let started = Instant::now();
-        while !look() {
-            let log = || {
-                self.0
-                    .sh("journalctl --no-pager -o cat -n 80 -u 'site-*' -u web -u lb")
-            };
-            assert!(started.elapsed() < 2 * LIMIT, "never: {what}\n{}", log());
-            std::thread::sleep(Duration::from_millis(200));
-        }
+        let logs = "journalctl --no-pager -o cat -n 80 -u 'site-*' -u web -u lb";
+        wait_for(what, || look().then_some(()).ok_or_else(|| self.0.sh(logs)));
     }
 
     /// Waits until the balancer has loaded a file that holds these lines. Its agent watches the

@@ -15,7 +15,8 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
 use crate::support::TestEnv;
-use crate::support::nats::{LIMIT, NatsServer};
+use crate::support::nats::NatsServer;
+use crate::support::poll::LIMIT;
 
 fn world() -> (TestEnv, NatsServer) {
     let (mut env, server) = (TestEnv::new(), NatsServer::start());

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ccm::agent::Agent;
 use ccm::agent::config::{Config, SpoolConfig};
@@ -12,19 +12,17 @@ use ccm::agent::metrics::Metrics;
 use ccm::engine::Level;
 use ccm::model::node::NodeName;
 use ccm::nats::streams::{self, InitOptions};
-use ccm::nats::{Connection, Headers, Reply, Subject, Subjects, Verb};
+use ccm::nats::{Connection, Headers, NatsError, Reply, Subject, Subjects, Verb};
 use ccm::run::log::{Log, Style};
 use ccm::system::SystemClock;
 use serde_json::Value;
 
 use super::TestEnv;
 use super::nats::NatsServer;
+use super::poll::{LIMIT, eventually};
 
-/// How long anything may take before a test gives up.
-pub const LIMIT: Duration = Duration::from_secs(30);
-
-/// How long one answer may take; an agent that is being restarted gives none.
-const ANSWER: Duration = Duration::from_secs(10);
+/// How long an answer to a ping may take; an agent that is being restarted gives none.
+const ANSWER: Duration = Duration::from_secs(5);
 
 pub fn subjects() -> Subjects {
     Subjects::new("ccm.v1", "default".parse().unwrap()).unwrap()
@@ -68,8 +66,7 @@ pub async fn ask(connection: &Connection, node: &str, verb: Verb, body: &str) ->
     serde_json::from_slice(&reply.body).unwrap()
 }
 
-/// Asks one node and returns its answer with its headers. An agent that has just started may not
-/// be heard everywhere yet.
+/// Asks one node and returns its answer with its headers.
 pub async fn request(
     connection: &Connection,
     node: &str,
@@ -78,19 +75,41 @@ pub async fn request(
     body: &str,
 ) -> Reply {
     let node: NodeName = node.parse().unwrap();
-    let subject: Subject = subjects().node(&node.token(), verb);
-    let started = Instant::now();
-    loop {
+    send_when_there(connection, &node, verb, body, || headers.clone()).await
+}
+
+/// Sends a request and returns the answer. What may change a node is sent once: after the node has
+/// answered a ping, and again only if nobody was there to take it.
+pub async fn send_when_there(
+    connection: &Connection,
+    node: &NodeName,
+    verb: Verb,
+    body: &str,
+    headers: impl Fn() -> Headers,
+) -> Reply {
+    let send = async |verb, headers, body: &str, limit| {
+        let subject: Subject = subjects().node(&node.token(), verb);
         let body = body.to_owned().into();
-        match connection
-            .request(&subject, headers.clone(), body, ANSWER)
-            .await
-        {
-            Ok(reply) => return reply,
-            Err(err) => assert!(started.elapsed() < LIMIT, "{err}"),
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        connection.request(&subject, headers, body, limit).await
+    };
+    if verb == Verb::Ping {
+        return eventually("an answer to a ping", async || {
+            send(verb, headers(), body, ANSWER).await
+        })
+        .await;
     }
+    eventually("an answer to a ping", async || {
+        send(Verb::Ping, Headers::new(), "", ANSWER).await
+    })
+    .await;
+    // In a cluster one subject may be known before another is.
+    eventually("somebody to take the request", async || {
+        match send(verb, headers(), body, LIMIT).await {
+            Err(NatsError::NoResponders(subject)) => Err(subject),
+            sent => Ok(sent.unwrap_or_else(|err| panic!("{verb}: {err}"))),
+        }
+    })
+    .await
 }
 
 /// Returns an ensure request for a file of ours.
@@ -108,18 +127,6 @@ pub fn file_request(path: &Path, content: &str) -> String {
         },
     })
     .to_string()
-}
-
-/// Waits until something holds.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(started.elapsed() < LIMIT, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 /// Returns the subjects and bodies of everything in the stream of events; nothing while a cluster

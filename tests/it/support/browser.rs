@@ -6,12 +6,10 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How long anything may take before a test gives up.
-const LIMIT: Duration = Duration::from_secs(30);
+use super::poll::{LIMIT, wait_for};
 
 /// One part of a page as a screen reader has it.
 #[derive(Debug)]
@@ -195,16 +193,15 @@ impl Browser {
 
     /// Waits until an expression is true.
     pub fn wait(&mut self, expression: &str) {
-        let since = Instant::now();
         let guarded =
             format!("(() => {{ try {{ return !!({expression}) }} catch {{ return false }} }})()");
-        while self.eval(&guarded) != true {
-            if since.elapsed() > LIMIT {
+        wait_for(expression, || {
+            let holds = self.eval(&guarded) == true;
+            holds.then_some(()).ok_or_else(|| {
                 let text = self.eval("document.body?.innerText");
-                panic!("never: {expression}\n{text}\n{:?}", self.errors);
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+                (text, self.errors.clone())
+            })
+        });
     }
 
     /// Presses a key where the focus is.

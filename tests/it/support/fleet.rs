@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::nats::{LIMIT, NatsServer};
+use super::nats::NatsServer;
+use super::poll::wait_for;
 use super::{Outcome, TestEnv};
 
 /// One agent with a world of its own.
@@ -154,14 +154,5 @@ impl Drop for Fleet {
             let _ = agent.child.kill();
             let _ = agent.child.wait();
         }
-    }
-}
-
-/// Tries until something holds; says what it was instead when it never does.
-pub fn wait_for(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
-    let since = Instant::now();
-    while let Err(instead) = holds() {
-        assert!(since.elapsed() < LIMIT, "no {what}: {instead}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }

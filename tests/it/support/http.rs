@@ -16,6 +16,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
+use super::poll::wait_for;
+
 /// What the server was asked.
 #[derive(Clone, Debug)]
 pub struct Ask {
@@ -227,12 +229,9 @@ impl Shared {
         let stream = stream.get_mut();
         let _ = stream.write_all(head.as_bytes());
         let _ = stream.flush();
-        for _ in 0..1000 {
-            if !answer.hangs || self.is_over.load(Ordering::SeqCst) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_for("the end of the server", || {
+            !answer.hangs || self.is_over.load(Ordering::SeqCst)
+        });
         let _ = stream.write_all(&answer.body);
         let _ = stream.flush();
     }

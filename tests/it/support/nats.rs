@@ -2,22 +2,22 @@
 //!
 //! The program comes from PATH, else from where `scripts/lib/setup.sh` puts it below `target/`.
 
-use std::net::TcpListener;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use ccm::nats::{Connection, Patience, Settings, connect};
 
-/// How long anything here may take before a test gives up.
-pub const LIMIT: Duration = Duration::from_secs(30);
+use super::poll::{LIMIT, eventually, wait_for};
 
 /// A server with JetStream.
 pub struct NatsServer {
     directory: tempfile::TempDir,
     config: String,
     host: &'static str,
-    port: u16,
+    /// The port that the server was given at its first start, and keeps.
+    port: Option<u16>,
     child: Option<Child>,
 }
 
@@ -43,7 +43,7 @@ impl NatsServer {
             directory,
             config: config.into(),
             host,
-            port: free_port(),
+            port: None,
             child: None,
         };
         server.resume();
@@ -56,7 +56,7 @@ impl NatsServer {
 
     /// Returns the URL of the server at another address it listens on.
     pub fn url_at(&self, host: &str) -> String {
-        format!("nats://{host}:{}", self.port)
+        format!("nats://{host}:{}", self.port.unwrap())
     }
 
     /// Kills the server as a power cut would.
@@ -69,11 +69,13 @@ impl NatsServer {
 
     /// Starts a stopped server again, with the same port and store.
     pub fn resume(&mut self) {
-        let store = self.directory.path().join("store");
-        let file = self.directory.path().join("server.conf");
+        let directory = self.directory.path();
+        let (store, file) = (directory.join("store"), directory.join("server.conf"));
+        let port = self.port.map_or(-1, i32::from);
         let text = format!(
-            "listen: \"{}:{}\"\njetstream {{ store_dir: {store:?} }}\n{}\n",
-            self.host, self.port, self.config
+            "listen: \"{}:{port}\"\nports_file_dir: {directory:?}\n\
+             jetstream {{ store_dir: {store:?} }}\n{}\n",
+            self.host, self.config
         );
         std::fs::write(&file, text).unwrap();
         let log = std::fs::File::create(self.directory.path().join("log")).unwrap();
@@ -85,14 +87,16 @@ impl NatsServer {
             .stderr(log)
             .spawn()
             .unwrap();
+        let ports = directory.join(format!("nats-server_{}.ports", child.id()));
         self.child = Some(child);
-        let since = Instant::now();
-        while !self.log().contains("Server is ready") {
+        let port = wait_for("a server that is ready", || {
             let ended = self.child.as_mut().unwrap().try_wait().unwrap();
-            let is_late = since.elapsed() > LIMIT;
-            assert!(ended.is_none() && !is_late, "no server: {}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            assert!(ended.is_none(), "no server: {}", self.log());
+            let is_ready = self.log().contains("Server is ready");
+            let port = is_ready.then(|| client_port(&ports)).flatten();
+            port.ok_or_else(|| self.log())
+        });
+        self.port = Some(port);
     }
 
     pub fn restart(&mut self) {
@@ -135,15 +139,14 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start() -> Self {
-        let routes: Vec<u16> = (0..3).map(|_| free_port()).collect();
-        let all: Vec<String> = routes
-            .iter()
-            .map(|port| format!("\"nats://127.0.0.1:{port}\""))
-            .collect();
-        let servers = (1..).zip(&routes).map(|(number, port)| {
+        // JetStream wants to know all routes before the first server starts.
+        let address = own_address();
+        let ports = [6222, 6223, 6224];
+        let all = ports.map(|port| format!("\"nats://{address}:{port}\""));
+        let servers = (1..).zip(ports).map(|(number, port)| {
             NatsServer::with(&format!(
                 "server_name: n{number}\n\
-                 cluster {{ name: c, listen: \"127.0.0.1:{port}\", routes: [{}] }}",
+                 cluster {{ name: c, listen: \"{address}:{port}\", routes: [{}] }}",
                 all.join(", ")
             ))
         });
@@ -166,11 +169,7 @@ impl Cluster {
             .unwrap();
         let raw = async_nats::connect(self.servers[0].url()).await.unwrap();
         let jetstream = async_nats::jetstream::new(raw);
-        let since = Instant::now();
-        while let Err(err) = jetstream.query_account().await {
-            assert!(since.elapsed() < LIMIT, "no leader: {err}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        eventually("a leader", async || jetstream.query_account().await).await;
         client
     }
 }
@@ -205,7 +204,24 @@ pub fn tool(name: &str) -> PathBuf {
     }
 }
 
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+/// Returns the port for clients from the file in which a server reports its ports, once it is
+/// whole.
+fn client_port(file: &Path) -> Option<u16> {
+    let text = std::fs::read(file).ok()?;
+    let ports: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let (_, port) = ports["nats"][0].as_str()?.rsplit_once(':')?;
+    port.parse().ok()
+}
+
+/// The port of an agent's monitor at an address of its own.
+pub const MONITOR: u16 = 9100;
+
+/// Returns a loopback address that nobody else uses, for what can't be given port 0: there, every
+/// port is free.
+pub fn own_address() -> Ipv4Addr {
+    static COUNT: AtomicU8 = AtomicU8::new(1);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    assert!(number < u8::MAX, "too many addresses");
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, number, high, low)
 }

@@ -4,14 +4,14 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::ops::Deref;
 use std::process::Child;
-use std::time::Duration;
 
 use ccm::nats::Connection;
 use ccm::nats::streams::{DESIRED, NODES, REPORTED, ROLLOUTS};
 use serde_json::{Value, json};
 
 use super::agent::init;
-use super::nats::{LIMIT, NatsServer};
+use super::nats::NatsServer;
+use super::poll::{LIMIT, wait_for, when};
 use super::{Outcome, TestEnv};
 
 /// The token of servers that may be acted on.
@@ -42,6 +42,7 @@ impl Deref for Web {
 }
 
 /// An answer over HTTP.
+#[derive(Debug)]
 pub struct Answer {
     pub status: u16,
     pub head: String,
@@ -178,16 +179,10 @@ impl Page {
 
     /// Asks until the answer is as expected, and returns it.
     pub fn until(&self, path: &str, is_expected: impl Fn(&Answer) -> bool) -> Answer {
-        let since = std::time::Instant::now();
-        loop {
+        wait_for(path, || {
             let answer = self.get(path);
-            if is_expected(&answer) {
-                return answer;
-            }
-            let late = since.elapsed() > LIMIT;
-            assert!(!late, "{path}: {} {}", answer.status, answer.body);
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            when(is_expected(&answer), answer)
+        })
     }
 
     /// Waits until a node is in a state.

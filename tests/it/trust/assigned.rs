@@ -6,22 +6,18 @@ use ccm::nats::trust::Signer;
 use ccm::nats::{Headers, Verb};
 use ccm::system::{Clock as _, SystemClock};
 
-use super::{NODE, ask_signed, trusting};
-use crate::support::agent::{self, start, subjects};
-use crate::support::nats::NatsServer;
+use super::{NODE, ask_signed, setup};
+use crate::support::agent::subjects;
+use crate::support::poll::eventually;
 
 #[tokio::test]
 async fn only_a_signed_assignment_that_is_not_older_is_followed() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
-    let room = tempfile::tempdir().unwrap();
     let (signer, thief) = (Signer::generate(), Signer::generate());
     let node: NodeName = NODE.parse().unwrap();
-    let running = start(&trusting(&signer, None, room.path()), &server).await;
+    let setup = setup(&[(&signer, "ops", None)]).await;
     let key = subjects().key(&node.token());
-    let desired = client.bucket("CCM_DESIRED").await.unwrap();
-    let reported = client.bucket("CCM_REPORTED").await.unwrap();
+    let desired = setup.client.bucket("CCM_DESIRED").await.unwrap();
+    let reported = setup.client.bucket("CCM_REPORTED").await.unwrap();
     let assign = async |generation, by: Option<&Signer>| {
         let mut assignment = Assignment {
             protocol: ASSIGNMENT.into(),
@@ -39,7 +35,7 @@ async fn only_a_signed_assignment_that_is_not_older_is_followed() {
         }
         let text = serde_json::to_vec(&assignment).unwrap();
         desired.put(&key, text.into()).await.unwrap();
-        ask_signed(&client, &signer, Verb::Nudge, Headers::new(), "").await;
+        ask_signed(&setup.client, &signer, Verb::Nudge, Headers::new(), "").await;
     };
     // Each refused one is followed by a good one, so that its turn is known to be over.
     for (generation, refused, by) in [
@@ -49,7 +45,7 @@ async fn only_a_signed_assignment_that_is_not_older_is_followed() {
     ] {
         assign(refused, by).await;
         assign(generation, Some(&signer)).await;
-        agent::eventually("the signed assignment is reported", async || {
+        eventually("the signed assignment is reported", async || {
             let entry = reported.get(&key).await.unwrap()?;
             let report: Report = serde_json::from_slice(&entry.value).unwrap();
             assert_ne!(report.generation, refused);
@@ -57,5 +53,5 @@ async fn only_a_signed_assignment_that_is_not_older_is_followed() {
         })
         .await;
     }
-    running.stop().await;
+    setup.agent.stop().await;
 }

@@ -6,9 +6,10 @@ use ccm::nats::{Connection, Headers, Verb};
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, eventually, file_request, request, subjects};
+use crate::support::agent::{self, AgentProcess, file_request, request, subjects};
 use crate::support::namespace::{ADDRESS, inside};
-use crate::support::nats::{NatsServer, free_port};
+use crate::support::nats::NatsServer;
+use crate::support::poll::{eventually, when};
 
 /// Asks a node and returns the code and the answer.
 async fn ask(client: &Connection, node: &str, verb: Verb, body: &str) -> (u16, Value) {
@@ -181,15 +182,16 @@ fn an_agent_without_trust_obeys_only_servers_on_its_own_machine() {
         let row_holds = |node: &str, text: &str| {
             let table = operator.ccm(&["fleet", "nodes"]).ok();
             let row = table.lines().find(|row| row.starts_with(node));
-            row.unwrap_or_else(|| panic!("{table}")).contains(text)
+            let holds = row.unwrap_or_else(|| panic!("{table}")).contains(text);
+            when(holds, table)
         };
         for (node, text) in [
             ("opened", "obeys unsigned requests"),
             ("closed", "refused assignment of generation 7"),
         ] {
-            eventually(text, async || row_holds(node, text).then_some(())).await;
+            eventually(text, async || row_holds(node, text)).await;
         }
-        assert!(!row_holds("local", "unsigned"));
+        assert!(row_holds("local", "unsigned").is_err());
     });
 }
 
@@ -199,7 +201,7 @@ fn an_agent_without_trust_obeys_only_servers_on_its_own_machine() {
 fn an_agent_that_was_led_to_a_server_elsewhere_is_closed() {
     let name = "trust::default_closed::an_agent_that_was_led_to_a_server_elsewhere_is_closed";
     inside(name, async || {
-        let routes = [free_port(), free_port()];
+        let routes = [6222, 6223];
         let cluster = |number: usize| {
             let urls = routes.map(|port| format!("\"nats://127.0.0.1:{port}\""));
             NatsServer::on_all_addresses(&format!(
@@ -217,13 +219,17 @@ fn an_agent_that_was_led_to_a_server_elsewhere_is_closed() {
         let (code, answer) = ask(&client, "led", Verb::Ensure, &body).await;
         assert_eq!(code, 200, "{answer}");
         // Each server tells of the other once they have met.
-        let is_told = async || {
+        let told = async || -> Vec<String> {
             let raw = async_nats::connect(first.url()).await.unwrap();
             let other = format!("{ADDRESS}:");
-            let urls = raw.server_info().connect_urls;
-            urls.iter().filter(|url| url.starts_with(&other)).count()
+            let urls = raw.server_info().connect_urls.into_iter();
+            urls.filter(|url| url.starts_with(&other)).collect()
         };
-        eventually("the cluster", async || (is_told().await == 2).then_some(())).await;
+        eventually("the cluster", async || {
+            let urls = told().await;
+            when(urls.len() == 2, urls)
+        })
+        .await;
 
         first.stop();
         let client = second.client().await;

@@ -11,9 +11,9 @@ use chrono::TimeDelta;
 use serde_json::Value;
 use tokio::time::Duration;
 
-use super::{NODE, ask_signed, trusting};
+use super::{NODE, ask_signed, setup, trusting};
 use crate::support::agent::{self, file_request, start, subjects};
-use crate::support::nats::NatsServer;
+use crate::support::poll::eventually;
 
 fn subject(verb: Verb) -> Subject {
     let node: NodeName = NODE.parse().unwrap();
@@ -31,14 +31,9 @@ fn signed_for(signer: &Signer, subject: &Subject, body: &str, seconds: i64) -> H
 
 #[tokio::test]
 async fn no_forged_request_is_obeyed_and_each_is_answered_counted_and_audited() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
-    let room = tempfile::tempdir().unwrap();
     let (signer, stranger) = (Signer::generate(), Signer::generate());
-    let running = start(&trusting(&signer, None, room.path()), &server).await;
-    agent::ask(&client, NODE, Verb::Ping, "").await;
-    let file = room.path().join("motd");
+    let setup = setup(&[(&signer, "ops", None)]).await;
+    let file = setup.env.root().join("motd");
     let body = file_request(&file, "hi\n");
     let ensure = subject(Verb::Ensure);
     let good = || signed_for(&signer, &ensure, &body, 0);
@@ -126,7 +121,9 @@ async fn no_forged_request_is_obeyed_and_each_is_answered_counted_and_audited() 
     let limit = Duration::from_secs(20);
     let count = table.len();
     for (what, headers, reason) in table {
-        let sent = client.request(&ensure, headers, body.clone().into(), limit);
+        let sent = setup
+            .client
+            .request(&ensure, headers, body.clone().into(), limit);
         let reply = sent.await.unwrap();
         assert_eq!(reply.service_error(), Some((403, reason)), "{what}");
         let answer: Value = serde_json::from_slice(&reply.body).unwrap();
@@ -139,31 +136,37 @@ async fn no_forged_request_is_obeyed_and_each_is_answered_counted_and_audited() 
         );
         assert!(!file.exists(), "{what}");
     }
-    let metrics = running.metrics().print();
+    let metrics = setup.agent.metrics().print();
     let counted = format!("outcome=\"denied\"}} {count}");
     let is_counted = |line: &str| line.contains("verb=\"ensure\"") && line.ends_with(&counted);
     assert!(metrics.lines().any(is_counted), "{metrics}");
 
     let headers = good();
-    let first = client.request(&ensure, headers.clone(), body.clone().into(), limit);
+    let first = setup
+        .client
+        .request(&ensure, headers.clone(), body.clone().into(), limit);
     let first: Value = serde_json::from_slice(&first.await.unwrap().body).unwrap();
     assert_eq!(first["state"]["changed"], true, "{first}");
-    let again = client.request(&ensure, headers.clone(), body.clone().into(), limit);
+    let again = setup
+        .client
+        .request(&ensure, headers.clone(), body.clone().into(), limit);
     let replayed = Some((403, "denied: request was seen before"));
     assert_eq!(again.await.unwrap().service_error(), replayed);
 
-    running.stop().await;
-    let running = start(&trusting(&signer, None, room.path()), &server).await;
-    agent::ask(&client, NODE, Verb::Ping, "").await;
-    let again = client.request(&ensure, headers, body.clone().into(), limit);
+    setup.agent.stop().await;
+    let running = start(&trusting(&signer, None, setup.env.root()), &setup.server).await;
+    agent::ask(&setup.client, NODE, Verb::Ping, "").await;
+    let again = setup
+        .client
+        .request(&ensure, headers, body.clone().into(), limit);
     assert_eq!(
         again.await.unwrap().service_error(),
         replayed,
         "after a restart"
     );
 
-    let events = agent::eventually("an audit of all", async || {
-        let events = agent::stored_events(&server).await;
+    let events = eventually("an audit of all", async || {
+        let events = agent::stored_events(&setup.server).await;
         let allowed = events
             .iter()
             .any(|(subject, _)| subject.ends_with("audit.allowed"));
@@ -192,27 +195,25 @@ async fn no_forged_request_is_obeyed_and_each_is_answered_counted_and_audited() 
 
 #[tokio::test]
 async fn a_signed_broadcast_reaches_all_and_an_unsigned_one_is_denied_before_its_filter_is_read() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
     let signer = Signer::generate();
-    let running = start(&trusting(&signer, None, room.path()), &server).await;
-    let pong = ask_signed(&client, &signer, Verb::Ping, Headers::new(), "").await;
+    let setup = setup(&[(&signer, "ops", None)]).await;
+    let pong = ask_signed(&setup.client, &signer, Verb::Ping, Headers::new(), "").await;
     assert_eq!(pong.service_error(), None);
     let all = subjects().all(Verb::Ping);
     let mut headers = Headers::new();
     signer.sign(&all, &mut headers, b"").unwrap();
     let limit = Duration::from_secs(20);
-    let reply = client.request(&all, headers, "".into(), limit).await;
+    let reply = setup.client.request(&all, headers, "".into(), limit).await;
     assert_eq!(reply.unwrap().service_error(), None);
     let filter = Headers::new()
         .with(FILTER, r#"{"identity":["nobody"]}"#)
         .unwrap();
-    let reply = client
+    let reply = setup
+        .client
         .request(&all, filter, "".into(), limit)
         .await
         .unwrap();
     let denied = Some((403, "denied: request is not signed"));
     assert_eq!(reply.service_error(), denied);
-    running.stop().await;
+    setup.agent.stop().await;
 }

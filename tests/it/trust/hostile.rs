@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use super::{NODE, ask_signed};
 use crate::support::TestEnv;
 use crate::support::agent::{self, AgentProcess, ask, file_request};
-use crate::support::nats::{NatsServer, free_port};
+use crate::support::nats::{MONITOR, NatsServer, own_address};
+use crate::support::poll::{eventually, when};
+use crate::support::setup::Setup;
 
 /// How many hostile messages are sent.
 const FLOOD: usize = 100_000;
@@ -77,19 +79,16 @@ fn hostile_headers(stranger: &Signer) -> Vec<HeaderMap> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_hostile_messages_changes_nothing_and_the_next_good_request_works() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let env = TestEnv::new();
     let signer = Signer::generate();
     let quiet = "log_level: error\n";
     let strict = trust_lines(&signer) + quiet;
-    let strict = AgentProcess::start(&env, NODE, &server.url(), &strict);
-    let open = AgentProcess::start(&env, "open.lab", &server.url(), quiet);
-    ask(&client, NODE, Verb::Ping, "").await;
-    ask(&client, "open.lab", Verb::Ping, "").await;
-    let before = memory_of(&strict) + memory_of(&open);
+    let setup = Setup::process(NODE, &strict).await;
+    let open = AgentProcess::start(&setup.env, "open.lab", &setup.server.url(), quiet);
+    ask(&setup.client, NODE, Verb::Ping, "").await;
+    ask(&setup.client, "open.lab", Verb::Ping, "").await;
+    let before = memory_of(&setup.agent) + memory_of(&open);
 
-    let raw = async_nats::connect(server.url()).await.unwrap();
+    let raw = async_nats::connect(setup.server.url()).await.unwrap();
     let (bodies, headers) = (hostile_bodies(), hostile_headers(&Signer::generate()));
     for number in 0..FLOOD {
         let verb = Verb::ALL[number % Verb::ALL.len()];
@@ -104,11 +103,12 @@ async fn a_flood_of_hostile_messages_changes_nothing_and_the_next_good_request_w
 
     let node: ccm::model::node::NodeName = NODE.parse().unwrap();
     let subject = agent::subjects().node(&node.token(), Verb::Ping);
-    let answer = agent::eventually("an answer after the flood", async || {
+    let answer = eventually("an answer after the flood", async || {
         let mut headers = Headers::new();
         signer.sign(&subject, &mut headers, b"").unwrap();
         let limit = std::time::Duration::from_secs(5);
-        let reply = client
+        let reply = setup
+            .client
             .request(&subject, headers, "".into(), limit)
             .await
             .ok()?;
@@ -117,19 +117,19 @@ async fn a_flood_of_hostile_messages_changes_nothing_and_the_next_good_request_w
     .await;
     let answer: Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(answer["identity"], NODE);
-    let answer = agent::eventually("a file after the flood", async || {
+    let answer = eventually("a file after the flood", async || {
         let answer = ask(
-            &client,
+            &setup.client,
             "open.lab",
             Verb::Ensure,
-            &file_request(&env.path("f"), "x"),
+            &file_request(&setup.env.path("f"), "x"),
         )
         .await;
         answer["state"].is_object().then_some(answer)
     })
     .await;
     assert_eq!(answer["state"]["failed"], false, "{answer}");
-    let after = memory_of(&strict) + memory_of(&open);
+    let after = memory_of(&setup.agent) + memory_of(&open);
     assert!(after < before + MOST_GROWTH, "{before} grew to {after}");
 }
 
@@ -168,9 +168,9 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
     let mut env = TestEnv::new();
     env.set("PLANTED", SECRET);
     let signer = Signer::generate();
-    let port = free_port();
+    let address = own_address();
     let lines = format!(
-        "log_level: debug\nmonitor_port: {port}\nmonitor_address: 127.0.0.1\n{}",
+        "log_level: debug\nmonitor_port: {MONITOR}\nmonitor_address: {address}\n{}",
         trust_lines(&signer)
     );
     let running = AgentProcess::start(&env, NODE, &server.url(), &lines);
@@ -217,14 +217,17 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
         let content = std::fs::read_to_string(file(name)).unwrap_or_default();
         assert_eq!(content, SECRET, "{name} was really there: {answers}");
     }
-    let events = agent::eventually("all events", async || {
+    let events = eventually("all events", async || {
         let events = agent::stored_events(&server).await;
         let is_last = |(subject, _): &(String, Value)| subject.contains(".exec.");
         let denied = |(subject, _): &(String, Value)| subject.ends_with("audit.denied");
-        (events.iter().any(is_last) && events.iter().any(denied)).then_some(events)
+        when(
+            events.iter().any(is_last) && events.iter().any(denied),
+            events,
+        )
     })
     .await;
-    let metrics = format!("http://127.0.0.1:{port}/metrics");
+    let metrics = format!("http://{address}:{MONITOR}/metrics");
     let metrics = tokio::task::spawn_blocking(move || {
         std::process::Command::new("curl")
             .args(["-s", &metrics])

@@ -8,8 +8,11 @@ use ccm::nats::Verb;
 use serde_json::json;
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, eventually};
-use crate::support::nats::{NatsServer, free_port};
+use crate::support::agent::{AgentProcess, ask};
+use crate::support::namespace::{ADDRESS, inside};
+use crate::support::nats::NatsServer;
+use crate::support::poll::eventually;
+use crate::support::setup::Setup;
 
 const NODE: &str = "web1.example.net";
 
@@ -106,13 +109,8 @@ fn peak_of(agent: &AgentProcess) -> u64 {
 
 #[tokio::test]
 async fn a_small_body_of_nested_aliases_takes_no_memory() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
-    let env = TestEnv::new();
-    let running = AgentProcess::start(&env, NODE, &server.url(), "");
-    ask(&client, NODE, Verb::Ping, "").await;
-    let before = peak_of(&running);
+    let setup = Setup::process(NODE, "").await;
+    let before = peak_of(&setup.agent);
     for (verb, name) in [
         (Verb::Ensure, "resource.ensure"),
         (Verb::Status, "resource.status"),
@@ -120,49 +118,47 @@ async fn a_small_body_of_nested_aliases_takes_no_memory() {
     ] {
         let head = format!("protocol: io.choria.ccm.v1.{name}.request\ntype: file\nname: /x\n");
         let body = bomb(&head, "properties: {name: /x, ensure: present}\n");
-        let answer = ask(&client, NODE, verb, &body).await;
+        let answer = ask(&setup.client, NODE, verb, &body).await;
         assert!(answer["error"].is_string(), "{verb}: {answer:#}");
     }
     // The same, inside of a manifest.
     let manifest = bomb("data:\n  x: y\n", "ccm: {resources: []}\n");
     let request = json!({"protocol": "io.choria.ccm.v1.manifest.apply.request",
         "manifest": manifest, "wait": true});
-    let answer = ask(&client, NODE, Verb::Apply, &request.to_string()).await;
-    let grown = peak_of(&running) - before;
+    let answer = ask(&setup.client, NODE, Verb::Apply, &request.to_string()).await;
+    let grown = peak_of(&setup.agent) - before;
     assert!(grown < MOST_GROWTH, "grew by {} MB", grown >> 20);
     assert!(answer.to_string().contains("aliases"), "{answer:#}");
     // Aliases as people use them still work.
-    let file = env.at("motd");
+    let file = setup.env.at("motd");
     let honest = format!(
         "protocol: io.choria.ccm.v1.resource.ensure.request\ntype: file\nproperties:\n  \
          name: {file}\n  ensure: present\n  content: &owner root\n  owner: *owner\n  \
          group: *owner\n  mode: '0600'\n"
     );
-    let answer = ask(&client, NODE, Verb::Ensure, &honest).await;
+    let answer = ask(&setup.client, NODE, Verb::Ensure, &honest).await;
     assert_eq!(answer["state"]["changed"], true, "{answer:#}");
-    assert_eq!(env.read("motd"), "root");
+    assert_eq!(setup.env.read("motd"), "root");
 }
 
-#[tokio::test]
-async fn a_monitor_port_without_an_address_is_for_this_machine_alone() {
-    let server = NatsServer::start();
-    let env = TestEnv::new();
-    let port = free_port();
-    let lines = format!("monitor_port: {port}\n");
-    let _running = AgentProcess::start(&env, NODE, &server.url(), &lines);
-    eventually("the port", async || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
-    })
-    .await;
-    // All of 127.0.0.0/8 is this machine, but only what listens everywhere hears it there.
-    let elsewhere = std::net::TcpStream::connect(("127.0.0.2", port));
-    assert!(elsewhere.is_err(), "it listens on all interfaces");
-    // Who wants more says so.
-    let port = free_port();
-    let lines = format!("monitor_port: {port}\nmonitor_address: 0.0.0.0\n");
-    let _open = AgentProcess::start(&env, "web2.example.net", &server.url(), &lines);
-    eventually("the open port", async || {
-        std::net::TcpStream::connect(("127.0.0.2", port)).ok()
-    })
-    .await;
+#[test]
+fn a_monitor_port_without_an_address_is_for_this_machine_alone() {
+    let name = "trust::limits::a_monitor_port_without_an_address_is_for_this_machine_alone";
+    inside(name, async || {
+        let server = NatsServer::start();
+        let env = TestEnv::new();
+        let connect = |host: &str, port| std::net::TcpStream::connect((host, port));
+        let lines = "monitor_port: 9101\n";
+        let _running = AgentProcess::start(&env, NODE, &server.url(), lines);
+        eventually("the port", async || connect("127.0.0.1", 9101)).await;
+        // All of 127.0.0.0/8 is this machine, but only what listens everywhere hears it there.
+        for elsewhere in ["127.0.0.2", ADDRESS] {
+            let connected = connect(elsewhere, 9101);
+            assert!(connected.is_err(), "it listens on {elsewhere}");
+        }
+        // Who wants more says so.
+        let lines = "monitor_port: 9102\nmonitor_address: 0.0.0.0\n";
+        let _open = AgentProcess::start(&env, "web2.example.net", &server.url(), lines);
+        eventually("the open port", async || connect(ADDRESS, 9102)).await;
+    });
 }

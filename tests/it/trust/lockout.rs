@@ -7,24 +7,20 @@ use ccm::nats::{Headers, Verb};
 use ccm::system::{Clock as _, SystemClock};
 use serde_json::json;
 
-use super::{NODE, answer_to, ask_signed, trusting_all};
-use crate::support::agent::{self, start, subjects};
-use crate::support::nats::NatsServer;
+use super::{NODE, answer_to, ask_signed, setup};
+use crate::support::agent::subjects;
+use crate::support::poll::eventually;
 
 #[tokio::test]
 async fn no_generation_of_a_weak_signer_keeps_operations_from_assigning() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
-    let room = tempfile::tempdir().unwrap();
     let (ops, weak) = (Signer::generate(), Signer::generate());
     let node: NodeName = NODE.parse().unwrap();
     let policy = "{verbs: [apply, nudge]}";
     let signers = [(&ops, "ops", None), (&weak, "weak", Some(policy))];
-    let running = start(&trusting_all(&signers, room.path()), &server).await;
+    let setup = setup(&signers).await;
     let key = subjects().key(&node.token());
-    let desired = client.bucket("CCM_DESIRED").await.unwrap();
-    let reported = client.bucket("CCM_REPORTED").await.unwrap();
+    let desired = setup.client.bucket("CCM_DESIRED").await.unwrap();
+    let reported = setup.client.bucket("CCM_REPORTED").await.unwrap();
     let assign = async |generation, by: &Signer| {
         let mut assignment = Assignment {
             protocol: ASSIGNMENT.into(),
@@ -40,10 +36,10 @@ async fn no_generation_of_a_weak_signer_keeps_operations_from_assigning() {
         by.sign_assignment(&mut assignment, &node).unwrap();
         let text = serde_json::to_vec(&assignment).unwrap();
         desired.put(&key, text.into()).await.unwrap();
-        ask_signed(&client, &ops, Verb::Nudge, Headers::new(), "").await;
+        ask_signed(&setup.client, &ops, Verb::Nudge, Headers::new(), "").await;
     };
     let follows = async |generation| {
-        agent::eventually(
+        eventually(
             &format!("generation {generation} is reported"),
             async || {
                 let entry = reported.get(&key).await.unwrap()?;
@@ -72,36 +68,33 @@ async fn no_generation_of_a_weak_signer_keeps_operations_from_assigning() {
     assign(7, &ops).await;
     assign(9, &ops).await;
     follows(9).await;
-    running.stop().await;
+    setup.agent.stop().await;
 }
 
 #[tokio::test]
 async fn a_request_that_the_policy_denies_takes_no_place_among_those_remembered() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
     let (ops, weak) = (Signer::generate(), Signer::generate());
     let signers = [
         (&ops, "ops", None),
         (&weak, "weak", Some("{verbs: [status], names: [nothing]}")),
     ];
-    let running = start(&trusting_all(&signers, room.path()), &server).await;
-    answer_to(&client, &ops, Verb::Ping, Headers::new(), &json!("")).await;
+    let setup = setup(&signers).await;
+    answer_to(&setup.client, &ops, Verb::Ping, Headers::new(), &json!("")).await;
     let size = || {
-        std::fs::metadata(room.path().join("state/seen"))
+        std::fs::metadata(setup.env.root().join("state/seen"))
             .unwrap()
             .len()
     };
     let before = size();
     for _ in 0..20 {
         let (code, answer) =
-            answer_to(&client, &weak, Verb::Ping, Headers::new(), &json!("")).await;
+            answer_to(&setup.client, &weak, Verb::Ping, Headers::new(), &json!("")).await;
         assert_eq!(code, 403, "{answer}");
         assert!(answer.to_string().contains("denied by policy"), "{answer}");
     }
     assert_eq!(size(), before);
-    let (code, _) = answer_to(&client, &ops, Verb::Ping, Headers::new(), &json!("")).await;
+    let (code, _) = answer_to(&setup.client, &ops, Verb::Ping, Headers::new(), &json!("")).await;
     assert_eq!(code, 200);
     assert!(size() > before);
-    running.stop().await;
+    setup.agent.stop().await;
 }

@@ -24,6 +24,7 @@ mod status_programs;
 use std::path::Path;
 use std::time::Duration;
 
+use ccm::agent::Agent;
 use ccm::agent::config::{Config, Signer as Listed, Trust};
 use ccm::model::document::parse;
 use ccm::model::node::NodeName;
@@ -31,7 +32,9 @@ use ccm::model::policy::Policy;
 use ccm::nats::trust::Signer;
 use ccm::nats::{Connection, Headers, Reply, Verb};
 
-use crate::support::agent::{config, eventually, subjects};
+use crate::support::TestEnv;
+use crate::support::agent::{self, config, subjects};
+use crate::support::setup::Setup;
 
 const NODE: &str = "web1.example.net";
 
@@ -58,6 +61,12 @@ fn trusting_all(signers: &[(&Signer, &str, Option<&str>)], directory: &Path) -> 
     }
 }
 
+/// Starts a node that trusts these signers.
+async fn setup(signers: &[(&Signer, &str, Option<&str>)]) -> Setup<Agent> {
+    let trust = |config: &mut Config, env: &TestEnv| *config = trusting_all(signers, env.root());
+    Setup::inside_with(NODE, trust).await
+}
+
 /// Asks the node with a signature and returns the code and the document of its answer.
 async fn answer_to(
     client: &Connection,
@@ -80,8 +89,8 @@ fn ensure_body(type_name: &str, properties: &serde_json::Value) -> serde_json::V
     })
 }
 
-/// Asks the node with a signature over this very request. A node that has just started may not be
-/// heard yet.
+/// Asks the node with a signature over this very request, which is sent once: as
+/// [`agent::request`] does.
 async fn ask_signed(
     client: &Connection,
     signer: &Signer,
@@ -91,14 +100,12 @@ async fn ask_signed(
 ) -> Reply {
     let node: NodeName = NODE.parse().unwrap();
     let subject = subjects().node(&node.token(), verb);
-    eventually("an answer", async || {
+    agent::send_when_there(client, &node, verb, body, || {
         let mut headers = headers.clone();
         signer
             .sign(&subject, &mut headers, body.as_bytes())
             .unwrap();
-        let limit = Duration::from_secs(20);
-        let asked = client.request(&subject, headers, body.to_owned().into(), limit);
-        asked.await.ok()
+        headers
     })
     .await
 }

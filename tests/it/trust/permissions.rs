@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 use super::roles::Site;
 use crate::support::TestEnv;
-use crate::support::agent::{self, ask, eventually, file_request, subjects};
-use crate::support::nats::{LIMIT, NatsServer};
+use crate::support::agent::{self, ask, file_request, subjects};
+use crate::support::nats::NatsServer;
+use crate::support::poll::{LIMIT, eventually, wait_for, when};
 
 const WEB1: &str = "web1_example_net";
 const WEB2: &str = "web2_example_net";
@@ -248,7 +249,7 @@ async fn reached(site: &Site, verb: Verb) -> u64 {
 /// Waits until something reached an endpoint of web2 that had so many messages before.
 async fn until_reached(site: &Site, verb: Verb, before: u64) {
     eventually("the message arrives", async || {
-        (reached(site, verb).await > before).then_some(())
+        reached(site, verb).await > before
     })
     .await;
 }
@@ -537,13 +538,10 @@ fn an_agent_tells_in_its_log_what_is_forbidden() {
     let mut site = Site::start();
     // The server lets it hear requests to the group web only.
     site.agent_in("web2", "[web, db]", "");
-    crate::support::fleet::wait_for("the denial in the log", || {
+    wait_for("the denial in the log", || {
         let log = site.env("web2").read("log");
         let is_told = log.contains("lacks subscribe on ccm.v1.default.group.db.");
-        match is_told {
-            true => Ok(()),
-            false => Err(log),
-        }
+        when(is_told, log)
     });
 }
 

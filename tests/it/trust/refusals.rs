@@ -8,9 +8,10 @@ use ccm::nats::trust::Signer;
 use ccm::system::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 
-use crate::support::agent::{eventually, subjects};
+use crate::support::agent::subjects;
 use crate::support::browser::Browser;
-use crate::support::fleet::{Fleet, wait_for};
+use crate::support::fleet::Fleet;
+use crate::support::poll::{eventually, wait_for, when};
 use crate::support::web::{Page, Web};
 
 /// A node that trusts two signers, one with a policy, and the seeds of both and of a stranger.
@@ -49,17 +50,12 @@ async fn world() -> World {
 impl World {
     /// Returns the list's entry of the node, once its last refusal is as expected.
     fn refusal(&self, is_expected: impl Fn(&Value) -> bool) -> Value {
-        let mut found = Value::Null;
         wait_for("refusal", || {
             let line = self.fleet.ask(&["nodes", "--jsonl"]).ok();
             let node: Value = serde_json::from_str(&line).unwrap();
-            found = node["status"]["trust"].clone();
-            match is_expected(&found["last_refusal"]) {
-                true => Ok(()),
-                false => Err(line),
-            }
-        });
-        found
+            let found = node["status"]["trust"].clone();
+            when(is_expected(&found["last_refusal"]), found)
+        })
     }
 
     /// Puts an assignment into the bucket.
@@ -178,9 +174,12 @@ async fn a_refused_assignment_is_told_by_drift_nodes_and_the_page() {
     let reported = world.client.bucket("CCM_REPORTED").await.unwrap();
     eventually("the assignment is followed", async || {
         world.nudge().await;
-        let entry = reported.get(&key).await.unwrap()?;
+        let entry = reported.get(&key).await.unwrap().ok_or(Value::Null)?;
         let report: Value = serde_json::from_slice(&entry.value).unwrap();
-        (report["generation"] == 100 && report["refusal"].is_null()).then_some(())
+        when(
+            report["generation"] == 100 && report["refusal"].is_null(),
+            report,
+        )
     })
     .await;
     world.assign(3, Some(&world.ops)).await;

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use ccm::nats::{Connection, Headers, Patience, Settings, Verb, connect};
 use serde_json::{Value, json};
 
 use crate::support::agent::subjects;
-use crate::support::fleet::wait_for;
-use crate::support::nats::{LIMIT, NatsServer};
+use crate::support::nats::NatsServer;
+use crate::support::poll::{LIMIT, wait_for, when};
 use crate::support::{Outcome, TestEnv};
 
 /// The users of the server, with their inboxes. Only the first has no limits.
@@ -274,10 +274,7 @@ async fn an_agent_does_all_its_work() {
     store(&site, "second");
     wait_for("the second bundle", || {
         let found = site.env("web1").read("backends");
-        match found.starts_with("second hello") {
-            true => Ok(()),
-            false => Err(found),
-        }
+        when(found.starts_with("second hello"), found)
     });
     // It answers as itself, in its group, and among all.
     let token = "web1_example_net".parse().unwrap();
@@ -302,10 +299,7 @@ async fn an_agent_does_all_its_work() {
     // Its report, its events and its presence arrived.
     wait_for("events", || {
         let events = site.fleet("monitor", &["events", "--jsonl"]).ok();
-        match events.contains("/bin/touch") {
-            true => Ok(()),
-            false => Err(events),
-        }
+        when(events.contains("/bin/touch"), events)
     });
     let drift = site.fleet("monitor", &["drift", "--json"]);
     assert!(drift.stdout.contains("web1.example.net"), "{drift:?}");
@@ -438,18 +432,14 @@ fn a_monitor_reads_everything() {
     let address = address.trim_end_matches('/').to_owned();
     wait_for("the page has everything", || {
         let answer = get(&address, "/healthz");
-        match answer.starts_with("HTTP/1.1 200") {
-            true => Ok(()),
-            false => Err(answer),
-        }
+        when(answer.starts_with("HTTP/1.1 200"), answer)
     });
     // Whether it follows already can't be seen, so there is an event until it has one.
-    let since = Instant::now();
-    while following.try_wait().unwrap().is_none() {
-        assert!(since.elapsed() < LIMIT, "nothing is followed");
+    wait_for("an event is followed", || {
         site.fleet("operator", &["ensure", "exec", "/bin/true", "--all"])
             .ok();
-    }
+        following.try_wait().unwrap()
+    });
     let mut told = String::new();
     let mut output = following.stdout.take().unwrap();
     output.read_to_string(&mut told).unwrap();
@@ -457,10 +447,7 @@ fn a_monitor_reads_everything() {
     assert!(told.is_object(), "{told}");
     wait_for("the event on the page", || {
         let answer = get(&address, "/api/events");
-        match answer.contains("/bin/true") {
-            true => Ok(()),
-            false => Err(answer),
-        }
+        when(answer.contains("/bin/true"), answer)
     });
     let told = monitor(&["events", "--durable", "wall", "--jsonl"]).ok();
     assert!(told.contains("/bin/true"), "{told}");

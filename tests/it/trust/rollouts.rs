@@ -11,7 +11,8 @@ use ccm::model::rollout::Rollout;
 use ccm::nats::trust::Signer;
 use serde_json::{Value, json};
 
-use crate::support::fleet::{Fleet, wait_for};
+use crate::support::fleet::Fleet;
+use crate::support::poll::{wait_for, when};
 use crate::support::{Outcome, TestEnv};
 
 /// What a node logs of an assignment that it does not follow.
@@ -297,7 +298,7 @@ async fn what_a_stranger_signed_is_followed_by_no_node() {
     wait_for("refusal", || {
         let log = signed.fleet.log("a");
         let is_refused = log.contains("signer of rollout");
-        is_refused.then_some(()).ok_or(log)
+        when(is_refused, log)
     });
     evil.kill().unwrap();
     evil.wait().unwrap();
@@ -435,7 +436,7 @@ async fn rollouts_can_be_rolled_back_one_after_the_other() {
         let is_nothing = nodes
             .iter()
             .all(|it| it["manifests"].as_array().is_none_or(Vec::is_empty));
-        is_nothing.then_some(()).ok_or(report)
+        when(is_nothing, report)
     });
     let log = signed.fleet.log("a");
     assert!(!log.contains(REFUSED), "{log}");

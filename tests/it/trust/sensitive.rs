@@ -9,9 +9,11 @@ use ccm::nats::{Connection, Headers, Verb};
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;
-use crate::support::agent::{self, AgentProcess, ask, eventually};
+use crate::support::agent::{self, AgentProcess, ask};
 use crate::support::http::{Answer, Server};
-use crate::support::nats::{NatsServer, free_port};
+use crate::support::nats::{MONITOR, NatsServer, own_address};
+use crate::support::poll::{eventually, when};
+use crate::support::setup::Setup;
 use crate::support::web::Page;
 
 const NODE: &str = "web1.example.net";
@@ -267,9 +269,9 @@ async fn an_agent_tells_nobody_what_resources_hide_and_what_urls_carry() {
     let home = tempfile::tempdir().unwrap();
     let templates = tempfile::tempdir().unwrap();
     write_templates(templates.path());
-    let port = free_port();
+    let address = own_address();
     let lines = format!(
-        "log_level: debug\nmonitor_port: {port}\nmonitor_address: 127.0.0.1\n\
+        "log_level: debug\nmonitor_port: {MONITOR}\nmonitor_address: {address}\n\
          manifests: [\"{}\"]\nexternal_data_url: \"{}\"\ninterval: 1h\n",
         url(&web.url("/manifest.tar.gz")),
         url(&web.url("/data.yaml")),
@@ -317,7 +319,7 @@ async fn an_agent_tells_nobody_what_resources_hide_and_what_urls_carry() {
     let events = eventually("all runs", async || {
         let events = agent::stored_events(&server).await;
         let runs = events.iter().filter(|(name, _)| name.starts_with(ended));
-        (runs.count() >= 3).then_some(events)
+        when(runs.count() >= 3, events)
     })
     .await;
     let resource_events = events
@@ -336,7 +338,7 @@ async fn an_agent_tells_nobody_what_resources_hide_and_what_urls_carry() {
     check("the log", &running.log());
     assert!(running.log().contains("exec#complains failed"));
     let metrics = Command::new("curl")
-        .args(["-s", &format!("http://127.0.0.1:{port}/metrics")])
+        .args(["-s", &format!("http://{address}:{MONITOR}/metrics")])
         .output()
         .unwrap();
     let metrics = String::from_utf8(metrics.stdout).unwrap();
@@ -362,21 +364,16 @@ async fn an_agent_tells_nobody_what_resources_hide_and_what_urls_carry() {
 
 #[tokio::test]
 async fn an_agent_without_its_data_does_not_tell_where_the_key_to_it_is() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    agent::init(&client).await;
     let web = web();
-    let env = TestEnv::new();
     let data = url(&web.url("/missing.yaml"));
     let lines = format!("log_level: debug\nexternal_data_url: \"{data}\"\n");
-    let running = AgentProcess::start(&env, NODE, &server.url(), &lines);
-    ask(&client, NODE, Verb::Ping, "").await;
-    let request = agent::file_request(&env.path("motd"), "hi");
-    let answer = ask(&client, NODE, Verb::Ensure, &request).await;
+    let setup = Setup::process(NODE, &lines).await;
+    let request = agent::file_request(&setup.env.path("motd"), "hi");
+    let answer = ask(&setup.client, NODE, Verb::Ensure, &request).await;
     let error = answer["error"].as_str().unwrap();
     assert!(error.contains("/missing.yaml?file=REDACTED"), "{error}");
     check("the answer", &answer.to_string());
-    check("the log", &running.log());
+    check("the log", &setup.agent.log());
 }
 
 #[test]

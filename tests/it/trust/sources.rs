@@ -12,10 +12,11 @@ use serde_json::Value;
 
 use super::trusting;
 use crate::support::TestEnv;
-use crate::support::agent::{self, eventually, start, stored_events};
+use crate::support::agent::{self, start, stored_events};
 use crate::support::http::{Answer, Server};
 use crate::support::nats::NatsServer;
 use crate::support::pack;
+use crate::support::poll::{eventually, when};
 
 pub(super) const OBJECT: &str = "obj://SITE/site.tgz";
 
@@ -43,8 +44,8 @@ pub(super) fn following(signer: &Signer, source: &str, env: &TestEnv) -> Config 
 
 pub(super) async fn content_becomes(env: &TestEnv, content: &str) {
     eventually(&format!("the file holds {content}"), async || {
-        let found = std::fs::read_to_string(env.path("motd")).ok()?;
-        (found == content).then_some(())
+        let found = std::fs::read_to_string(env.path("motd")).unwrap_or_default();
+        when(found == content, found)
     })
     .await;
 }
@@ -60,7 +61,7 @@ async fn denials(server: &NatsServer) -> Vec<String> {
 pub(super) async fn is_denied(server: &NatsServer, part: &str) {
     eventually(&format!("a denial with {part:?}"), async || {
         let reasons = denials(server).await;
-        reasons.iter().any(|it| it.contains(part)).then_some(())
+        when(reasons.iter().any(|it| it.contains(part)), reasons)
     })
     .await;
 }
@@ -151,7 +152,7 @@ async fn an_object_is_applied_only_with_the_signature_of_a_trusted_signer() {
     let refusals = denials(&server).await.len();
     let running = start(&config, &server).await;
     eventually("another denial", async || {
-        (denials(&server).await.len() > refusals).then_some(())
+        denials(&server).await.len() > refusals
     })
     .await;
     assert_eq!(env.read("motd"), "two");

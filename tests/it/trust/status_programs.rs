@@ -7,10 +7,11 @@ use ccm::nats::trust::Signer;
 use ccm::nats::{Headers, Verb};
 use serde_json::{Value, json};
 
-use super::{NODE, answer_to, ensure_body, trusting_all};
+use super::{NODE, answer_to, ensure_body, setup, trusting_all};
 use crate::support::TestEnv;
 use crate::support::agent::{self, start};
 use crate::support::nats::NatsServer;
+use crate::support::setup::Setup;
 
 const STATUS: &str = "io.choria.ccm.v1.resource.status.request";
 
@@ -38,14 +39,11 @@ fn forms(provider: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_status_request_starts_no_module_by_path() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let (program, mark) = module(room.path());
     let (ops, weak) = (Signer::generate(), Signer::generate());
     let policy = "{verbs: [status], types: [package], providers: [apt, dnf]}";
     let signers = [(&ops, "ops", None), (&weak, "weak", Some(policy))];
-    let running = start(&trusting_all(&signers, room.path()), &server).await;
+    let setup = setup(&signers).await;
+    let (program, mark) = module(setup.env.root());
     let providers = [
         format!("cfengine/{program}"),
         format!("cfengine/../../../../../../../../../..{program}"),
@@ -55,7 +53,7 @@ async fn a_status_request_starts_no_module_by_path() {
             let body = json!({"protocol": STATUS, "type": "package", "name": "zsh",
                 "properties": properties});
             let (code, answer) =
-                answer_to(&client, signer, Verb::Status, Headers::new(), &body).await;
+                answer_to(&setup.client, signer, Verb::Status, Headers::new(), &body).await;
             assert!(!mark.exists(), "{who} {properties}: {answer}");
             // A form that can't be read is no request.
             assert!(code == 403 || code == 400, "{who} {properties}: {answer}");
@@ -65,62 +63,58 @@ async fn a_status_request_starts_no_module_by_path() {
     for properties in [forms("cfengine/x").remove(0), forms("cfengine/x").remove(2)] {
         let body = json!({"protocol": STATUS, "type": "package", "name": "zsh",
             "properties": properties});
-        let (code, answer) = answer_to(&client, &weak, Verb::Status, Headers::new(), &body).await;
+        let (code, answer) =
+            answer_to(&setup.client, &weak, Verb::Status, Headers::new(), &body).await;
         assert_eq!(code, 403, "{properties}: {answer}");
     }
-    let body = json!({"protocol": STATUS, "type": "file", "name": room.path()});
-    let (code, answer) = answer_to(&client, &ops, Verb::Status, Headers::new(), &body).await;
+    let body = json!({"protocol": STATUS, "type": "file", "name": setup.env.root()});
+    let (code, answer) = answer_to(&setup.client, &ops, Verb::Status, Headers::new(), &body).await;
     assert_eq!(
         (code, &answer["state"]["ensure"]),
         (200, &json!("directory"))
     );
-    running.stop().await;
+    setup.agent.stop().await;
 }
 
 #[tokio::test]
 async fn without_trust_a_status_request_starts_none_either() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let (program, mark) = module(room.path());
-    let running = start(&agent::config(NODE, room.path()), &server).await;
+    let setup = Setup::inside(NODE).await;
+    let (program, mark) = module(setup.env.root());
     for properties in forms(&format!("cfengine/{program}")) {
         let body = json!({"protocol": STATUS, "type": "package", "name": "zsh",
             "properties": properties});
-        let answer = agent::ask(&client, NODE, Verb::Status, &body.to_string()).await;
+        let answer = agent::ask(&setup.client, NODE, Verb::Status, &body.to_string()).await;
         assert!(!mark.exists(), "{properties}: {answer}");
         assert!(answer["error"].is_string(), "{properties}: {answer}");
     }
-    running.stop().await;
+    setup.agent.stop().await;
 }
 
 #[tokio::test]
 async fn a_signer_with_a_policy_needs_a_rule_that_names_the_module() {
-    let server = NatsServer::start();
-    let client = server.client().await;
-    let room = tempfile::tempdir().unwrap();
-    let (program, mark) = module(room.path());
     let weak = Signer::generate();
     let policy = "{verbs: [ensure, apply]}";
     let signers = [(&weak, "weak", Some(policy))];
-    let running = start(&trusting_all(&signers, room.path()), &server).await;
+    let setup = setup(&signers).await;
+    let (program, mark) = module(setup.env.root());
     let provider = format!("cfengine/{program}");
     let rendered = format!("{{{{ 'cfengine/' + '{program}' }}}}");
     for provider in [&provider, &rendered] {
         let properties = json!({"name": "zsh", "ensure": "present", "provider": provider});
         let body = ensure_body("package", &properties);
-        let (_, answer) = answer_to(&client, &weak, Verb::Ensure, Headers::new(), &body).await;
+        let (_, answer) =
+            answer_to(&setup.client, &weak, Verb::Ensure, Headers::new(), &body).await;
         assert!(!mark.exists(), "{provider}: {answer}");
         assert!(answer.to_string().contains("denied by policy"), "{answer}");
         let manifest = json!({"ccm": {"resources": [{"package": [{"zsh":
             {"ensure": "present", "provider": provider}}]}]}});
         let body = json!({"protocol": "io.choria.ccm.v1.manifest.apply.request",
             "manifest": manifest, "wait": true});
-        let (_, answer) = answer_to(&client, &weak, Verb::Apply, Headers::new(), &body).await;
+        let (_, answer) = answer_to(&setup.client, &weak, Verb::Apply, Headers::new(), &body).await;
         assert!(!mark.exists(), "{provider}: {answer}");
         assert!(answer.to_string().contains("denied by policy"), "{answer}");
     }
-    running.stop().await;
+    setup.agent.stop().await;
 }
 
 #[tokio::test]
