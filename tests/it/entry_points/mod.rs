@@ -272,6 +272,8 @@ struct World {
     client: Connection,
     agent: AgentProcess,
     generation: std::cell::Cell<u64>,
+    /// How many stored events were compared so far.
+    taken: std::cell::Cell<usize>,
 }
 
 impl World {
@@ -294,6 +296,7 @@ impl World {
             client,
             agent,
             generation: 0.into(),
+            taken: 0.into(),
         };
         world.configure_choria("");
         world
@@ -394,12 +397,11 @@ impl World {
             "protocol": "io.choria.ccm.v1.manifest.apply.request",
             "manifest": case.manifest(directory), "noop": case.noop, "wait": true,
         });
-        let before = self.seen().await;
         let reply = agent::ask(&self.client, NODE, Verb::Apply, &request.to_string()).await;
         let error = reply["run"]["error"].as_str().map(str::to_owned);
         match error {
             Some(error) => (Vec::new(), Some(error)),
-            None => (self.events_since(before, case).await, None),
+            None => (self.next_events(case).await, None),
         }
     }
 
@@ -414,12 +416,11 @@ impl World {
         if case.noop {
             headers = headers.with("Ccm-Noop", "true").unwrap();
         }
-        let before = self.seen().await;
         let reply = agent::request(&self.client, NODE, Verb::Ensure, headers, &request).await;
         let (events, error) = answered(&serde_json::from_slice(&reply.body).unwrap());
         if !events.is_empty() {
             // Else it may be taken for an event of the next way in.
-            self.events_since(before, case).await;
+            self.next_events(case).await;
         }
         Some((events, error))
     }
@@ -427,7 +428,6 @@ impl World {
     async fn assigned(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
         let generation = self.generation.get() + 1;
         self.generation.set(generation);
-        let before = self.seen().await;
         let bundle = pack::tgz(&[("manifest.yaml", &case.manifest(directory))]);
         let digest = ccm::system::Digest::of(&bundle).to_string();
         let store = self.client.objects(MANIFESTS).await.unwrap();
@@ -453,18 +453,17 @@ impl World {
         .await;
         match report["run"]["error"].as_str() {
             Some(error) => (Vec::new(), Some(error.to_owned())),
-            None => (self.events_since(before, case).await, None),
+            None => (self.next_events(case).await, None),
         }
     }
 
     async fn by_choria(&self, case: &Case, directory: &str) -> (Vec<Value>, Option<String>) {
-        let before = self.seen().await;
         let data = json!({"manifest": case.manifest(directory), "noop": case.noop});
         let reply = self.choria.ask("apply", data);
         let run = self.choria.wait_for(&reply.data["run_id"]);
         match run["error"].as_str().filter(|error| !error.is_empty()) {
             Some(error) => (Vec::new(), Some(error.to_owned())),
-            None => (self.events_since(before, case).await, None),
+            None => (self.next_events(case).await, None),
         }
     }
 
@@ -474,7 +473,6 @@ impl World {
         directory: &str,
     ) -> Option<(Vec<Value>, Option<String>)> {
         let (type_name, properties) = case.single(directory)?;
-        let before = self.seen().await;
         let request: Value =
             serde_json::from_str(&ensure_request(&type_name, &properties)).unwrap();
         let reply = self
@@ -484,19 +482,17 @@ impl World {
         if event.is_none_or(|event| event.is_empty()) {
             return Some((Vec::new(), Some(reply.message)));
         }
-        Some((self.events_since(before, case).await, None))
+        Some((self.next_events(case).await, None))
     }
 
-    async fn seen(&self) -> usize {
-        resource_events(&self.nats).await.len()
-    }
-
-    /// Returns the events that a run of a case stored.
-    async fn events_since(&self, before: usize, case: &Case) -> Vec<Value> {
+    /// Returns the events that a run of a case stored: those behind all that were taken before.
+    async fn next_events(&self, case: &Case) -> Vec<Value> {
+        let before = self.taken.get();
+        let after = before + case.outcomes.len();
+        self.taken.set(after);
         eventually(&format!("the events of {}", case.name), async || {
             let events = resource_events(&self.nats).await;
-            let new = events.get(before..)?;
-            (new.len() >= case.outcomes.len()).then(|| new.to_vec())
+            events.get(before..after).map(<[Value]>::to_vec)
         })
         .await
     }

@@ -194,11 +194,15 @@ async fn a_manifest_is_applied_again_when_the_services_change_that_it_looked_up(
     let stays = super::entry("10.0.0.2", 80);
     connection.register(&stays, &destination).await.unwrap();
     follows(1).await;
-    let printed = running.metrics().print();
-    let runs = printed
-        .lines()
-        .find(|line| line.contains("agent_apply_duration_seconds_count"));
-    assert!(runs.unwrap().ends_with(" 3"), "{runs:?}");
+    // The file is there before its run is counted.
+    eventually("three runs", async || {
+        let printed = running.metrics().print();
+        let runs = printed
+            .lines()
+            .find(|line| line.contains("agent_apply_duration_seconds_count"))?;
+        runs.ends_with(" 3").then_some(())
+    })
+    .await;
     running.stop().await;
 }
 
