@@ -15,11 +15,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ccm::agent::metrics::Metrics;
-use ccm::agent::publisher::Publisher;
-use ccm::agent::spool::{Class, Limits, Record, Spool};
-use ccm::nats::streams::{self, InitOptions};
-use ccm::nats::{Bytes, Connection, Headers, Patience, Settings, Subject, Subjects, Verb, connect};
+use ccm_agent::metrics::Metrics;
+use ccm_agent::publisher::Publisher;
+use ccm_agent::spool::{Class, Limits, Record, Spool};
+use ccm_nats::streams::{self, InitOptions};
+use ccm_nats::{Bytes, Connection, Headers, Patience, Settings, Subject, Subjects, Verb, connect};
 
 mod server;
 
@@ -95,7 +95,9 @@ async fn round_trips(connection: &Connection, subjects: &Subjects, room: &Path, 
         },
     });
     let request = Bytes::from(request.to_string());
-    let node = "bench.lab".parse::<ccm::model::node::NodeName>().unwrap();
+    let node = "bench.lab"
+        .parse::<ccm_core::model::node::NodeName>()
+        .unwrap();
     let ensure = subjects.node(&node.token(), Verb::Ensure);
     let floor = ask(connection, &subject("bench.echo"), &request).await;
     let found = ask(connection, &ensure, &request).await;
@@ -140,13 +142,15 @@ fn percentile(sorted: &[Duration], part: usize) -> Duration {
 
 async fn events(connection: &Connection, subjects: &Subjects, room: &Path, url: &str) {
     let body = vec![b'x'; 1000];
-    let node = "bench.lab".parse::<ccm::model::node::NodeName>().unwrap();
+    let node = "bench.lab"
+        .parse::<ccm_core::model::node::NodeName>()
+        .unwrap();
     let subject = subjects.event(&node.token(), "file", "changed");
     let began = Instant::now();
     let mut waiting = std::collections::VecDeque::new();
     for number in 0..EVENTS {
         if waiting.len() >= 256 {
-            let first: ccm::nats::connection::Pending = waiting.pop_front().unwrap();
+            let first: ccm_nats::connection::Pending = waiting.pop_front().unwrap();
             first.wait().await.unwrap();
         }
         let id = format!("bare-{number}");

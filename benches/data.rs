@@ -14,14 +14,13 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use ccm::hiera;
-use ccm::model::Value;
-use ccm::model::document::parse;
-use ccm::model::resource::Engine;
-use ccm::model::value::Map;
-use ccm::template::env::{Env, Facts};
-use ccm::template::expr::Cache;
-use ccm::template::{engines, expand};
+use ccm_core::hiera;
+use ccm_template::env::{Env, Facts};
+use ccm_template::expr::Cache;
+use ccm_template::{Engine, engines, expand};
+use ccm_value::Value;
+use ccm_value::document::parse;
+use ccm_value::value::Map;
 
 mod support;
 

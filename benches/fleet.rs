@@ -17,7 +17,7 @@ use std::io::BufRead as _;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use ccm::nats::{Connection, Headers, Patience, Settings, Stop, Subject, connect};
+use ccm_nats::{Connection, Headers, Patience, Settings, Stop, Subject, connect};
 use futures_util::stream::{self, StreamExt as _};
 
 mod server;
@@ -32,7 +32,7 @@ const BARE: &str = "CCM_BENCH_BARE";
 
 fn main() {
     let nodes = std::env::var("CCM_BENCH_NODES").map_or(5_000, |text| text.parse().unwrap());
-    ccm::system::raise_open_files(nodes as u64 * 2 + 500).unwrap();
+    ccm_core::system::raise_open_files(nodes as u64 * 2 + 500).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

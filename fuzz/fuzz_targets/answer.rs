@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use ccm::fleet::answer::understand;
-use ccm::fleet::gather::Heard;
-use ccm::nats::{Headers, Reply, Verb, micro};
+use ccm_fleet::answer::understand;
+use ccm_fleet::gather::Heard;
 use ccm_fuzz::halves;
+use ccm_nats::{Headers, Reply, Verb, micro};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -7,9 +7,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use ccm::model::resource::ArchiveKind;
-use ccm::system::UnpackError;
-use ccm::system::unpack::{Limits, Rules, unpack};
+use ccm_core::model::resource::ArchiveKind;
+use ccm_core::system::UnpackError;
+use ccm_core::system::unpack::{Limits, Rules, unpack};
 use ccm_fuzz::{put, room};
 use libfuzzer_sys::fuzz_target;
 

@@ -3,10 +3,10 @@
 
 #![no_main]
 
-use ccm::agent::config::Config;
-use ccm::model::TypeName;
-use ccm::model::document::parse;
-use ccm::model::policy::{Asked, Policy};
+use ccm_agent::config::Config;
+use ccm_core::model::TypeName;
+use ccm_core::model::policy::{Asked, Policy};
+use ccm_value::document::parse;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

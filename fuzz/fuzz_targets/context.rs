@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use ccm::nats::context::resolve;
-use ccm::nats::{Given, Settings};
 use ccm_fuzz::{put, room};
+use ccm_nats::context::resolve;
+use ccm_nats::{Given, Settings};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use ccm::model::document::parse;
-use ccm::model::{Value, yaml};
+use ccm_value::document::parse;
+use ccm_value::{Value, yaml};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

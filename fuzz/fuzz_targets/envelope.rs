@@ -5,15 +5,15 @@
 
 use std::sync::LazyLock;
 
-use ccm::model::Value;
-use ccm::model::envelope::Envelope;
-use ccm::model::label::Labels;
-use ccm::model::node::NodeName;
-use ccm::nats::Headers;
-use ccm::nats::trust::{Claim, PublicKey, Signer};
-use ccm::template::env::Facts;
-use ccm::template::filter::{About, matches};
+use ccm_core::filter::{About, matches};
+use ccm_core::model::envelope::Envelope;
+use ccm_core::model::label::Labels;
+use ccm_core::model::node::NodeName;
 use ccm_fuzz::halves;
+use ccm_nats::Headers;
+use ccm_nats::trust::{Claim, PublicKey, Signer};
+use ccm_template::env::Facts;
+use ccm_value::Value;
 use libfuzzer_sys::fuzz_target;
 
 const SUBJECT: &str = "ccm.v1.default.all.ensure";

@@ -2,9 +2,9 @@
 
 #![no_main]
 
-use ccm::model::Value;
-use ccm::template::expr::{Cache, Expect, compile};
-use ccm::template::{Env, expand};
+use ccm_template::expr::{Cache, Expect, compile};
+use ccm_template::{Env, expand};
+use ccm_value::Value;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use ccm::facts::{Gatherer, Places, network_of};
-use ccm::model::Value;
-use ccm::system::FixedClock;
+use ccm_core::facts::{Gatherer, Places, network_of};
+use ccm_core::system::FixedClock;
 use ccm_fuzz::{put, room};
+use ccm_value::Value;
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 

@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use ccm::model::document::parse;
-use ccm::template::path;
+use ccm_template::path;
+use ccm_value::document::parse;
 use libfuzzer_sys::fuzz_target;
 
 const DOCUMENT: &str =

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use ccm::health::Probes;
-use ccm::model::Value;
-use ccm::model::document::parse;
-use ccm::model::health::HealthCheck;
-use ccm::model::value::Map;
-use ccm::system::{Accounts, FixedClock};
-use ccm::template::Env;
-use ccm::template::expr::Cache;
+use ccm_core::health::Probes;
+use ccm_core::model::health::HealthCheck;
+use ccm_core::system::{Accounts, FixedClock};
 use ccm_fuzz::Answering;
+use ccm_template::Env;
+use ccm_template::expr::Cache;
+use ccm_value::Value;
+use ccm_value::document::parse;
+use ccm_value::value::Map;
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 

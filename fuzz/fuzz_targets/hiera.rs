@@ -2,10 +2,10 @@
 
 #![no_main]
 
-use ccm::hiera::{DATA_KEY, annotations, resolve, validate};
-use ccm::model::Value;
-use ccm::model::document::parse;
-use ccm::template::env::Facts;
+use ccm_core::hiera::{DATA_KEY, annotations, resolve, validate};
+use ccm_template::env::Facts;
+use ccm_value::Value;
+use ccm_value::document::parse;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

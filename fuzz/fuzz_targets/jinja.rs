@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use ccm::model::resource::Engine;
+use ccm_template::Engine;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| ccm_fuzz::renders(Engine::Jinja, text));

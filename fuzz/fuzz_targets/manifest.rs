@@ -3,10 +3,10 @@
 
 #![no_main]
 
-use ccm::hiera::Layers;
-use ccm::manifest::{Input, deep_check, load};
-use ccm::template::Env;
-use ccm::template::expr::Cache;
+use ccm_core::hiera::Layers;
+use ccm_core::manifest::{Input, deep_check, load};
+use ccm_template::Env;
+use ccm_template::expr::Cache;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

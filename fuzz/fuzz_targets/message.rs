@@ -5,19 +5,19 @@
 
 use std::sync::LazyLock;
 
-use ccm::model::audit::AuditEvent;
-use ccm::model::decision::AssignmentSignature;
-use ccm::model::envelope::Filter;
-use ccm::model::event::{SessionStart, Summary, TransactionEvent};
-use ccm::model::health::{HealthCheck, HealthResult};
-use ccm::model::json;
-use ccm::model::label::Labels;
-use ccm::model::node::{Assignment, NodeName, NodeStatus, Pause, Report};
-use ccm::model::registration::Entry;
-use ccm::model::rollout::{Plan, Progress, Settings};
-use ccm::model::run::{ApplyRequest, ApplyResponse, RunSummary};
-use ccm::nats::trust::{PublicKey, Signer};
+use ccm_core::model::audit::AuditEvent;
+use ccm_core::model::decision::AssignmentSignature;
+use ccm_core::model::envelope::Filter;
+use ccm_core::model::event::{SessionStart, Summary, TransactionEvent};
+use ccm_core::model::health::{HealthCheck, HealthResult};
+use ccm_core::model::label::Labels;
+use ccm_core::model::node::{Assignment, NodeName, NodeStatus, Pause, Report};
+use ccm_core::model::registration::Entry;
+use ccm_core::model::rollout::{Plan, Progress, Settings};
+use ccm_core::model::run::{ApplyRequest, ApplyResponse, RunSummary};
 use ccm_fuzz::survives;
+use ccm_nats::trust::{PublicKey, Signer};
+use ccm_value::json;
 use libfuzzer_sys::fuzz_target;
 
 static SIGNER: LazyLock<Signer> = LazyLock::new(Signer::generate);

@@ -6,13 +6,13 @@
 use std::path::Path;
 
 use ccm::cfengine::{Command, answer};
-use ccm::model::resource::{Package, Properties, Resource, Service};
-use ccm::resource::scaffold::Sources;
-use ccm::resource::service::Memory;
-use ccm::resource::{Host, Selected, package, select_provider};
-use ccm::system::{Accounts, FixedClock};
-use ccm::template::Env;
+use ccm_core::model::resource::{Package, Properties, Resource, Service};
+use ccm_core::resource::scaffold::Sources;
+use ccm_core::resource::service::Memory;
+use ccm_core::resource::{Host, Selected, package, select_provider};
+use ccm_core::system::{Accounts, FixedClock};
 use ccm_fuzz::{Answering, halves, room};
+use ccm_template::Env;
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 

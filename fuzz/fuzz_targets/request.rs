@@ -2,9 +2,9 @@
 
 #![no_main]
 
-use ccm::model::request::{ENSURE_REQUEST, parse_ensure, parse_status};
-use ccm::model::resource::Resource;
-use ccm::model::run::parse_apply;
+use ccm_core::model::request::{ENSURE_REQUEST, parse_ensure, parse_status};
+use ccm_core::model::resource::Resource;
+use ccm_core::model::run::parse_apply;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 

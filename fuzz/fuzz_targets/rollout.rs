@@ -3,11 +3,11 @@
 
 #![no_main]
 
-use ccm::fleet::judge::{decide, note};
-use ccm::fleet::steer::SteerError;
-use ccm::fleet::wire::{decode, encode};
-use ccm::fleet::{decision, outcome, steer};
-use ccm::model::rollout::Rollout;
+use ccm_core::model::rollout::Rollout;
+use ccm_fleet::judge::{decide, note};
+use ccm_fleet::steer::SteerError;
+use ccm_fleet::wire::{decode, encode};
+use ccm_fleet::{decision, outcome, steer};
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ccm::agent::spool::{Class, Limits, Record, Spool};
+use ccm_agent::spool::{Class, Limits, Record, Spool};
 use ccm_fuzz::{put, room};
 use libfuzzer_sys::fuzz_target;
 

@@ -4,7 +4,7 @@
 
 use std::cmp::Ordering;
 
-use ccm::resource::package::versions::{debian, generic, rpm};
+use ccm_core::resource::package::versions::{debian, generic, rpm};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -3,18 +3,18 @@
 
 #![no_main]
 
-use ccm::fleet::bundles::Wanted;
-use ccm::fleet::selection::parse_nodes;
-use ccm::model::amount::{Amount, Percent};
-use ccm::model::id::{EventId, Reference, TypeName};
-use ccm::model::label::{LabelName, parse_label};
-use ccm::model::node::{BundleDigest, NodeName, Token};
-use ccm::model::text::{clean_path, parse_wait, split_words, unescape, url_scheme};
-use ccm::nats::trust::{PublicKey, Signer};
-use ccm::nats::{Subject, Verb};
-use ccm::run::ManifestLocation;
-use ccm::template::filter::parse_fact;
+use ccm_core::filter::parse_fact;
+use ccm_core::model::amount::{Amount, Percent};
+use ccm_core::model::id::{EventId, Reference, TypeName};
+use ccm_core::model::label::{LabelName, parse_label};
+use ccm_core::model::node::{BundleDigest, NodeName, Token};
+use ccm_core::run::ManifestLocation;
+use ccm_fleet::bundles::Wanted;
+use ccm_fleet::selection::parse_nodes;
 use ccm_fuzz::prints_back;
+use ccm_nats::trust::{PublicKey, Signer};
+use ccm_nats::{Subject, Verb};
+use ccm_value::text::{clean_path, parse_wait, split_words, unescape, url_scheme};
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 

@@ -8,11 +8,10 @@ use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ccm::model::Value;
-use ccm::model::resource::Engine;
-use ccm::system::{Command, Output, RunError, Runner};
-use ccm::template::Env;
-use ccm::template::engines::{Template, render};
+use ccm_core::system::{Command, Output, RunError, Runner};
+use ccm_template::engines::{Template, render};
+use ccm_template::{Engine, Env};
+use ccm_value::Value;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;

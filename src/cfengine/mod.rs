@@ -9,6 +9,9 @@
 pub mod module;
 mod request;
 #[cfg(test)]
+#[path = "../../crates/ccm-core/src/resource/package/stage.rs"]
+mod stage;
+#[cfg(test)]
 mod tests;
 pub mod wrapper;
 

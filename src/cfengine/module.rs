@@ -8,8 +8,8 @@
 use std::fmt::Write as _;
 
 use super::request::{Record, Request};
-use crate::resource::package::{Batch, BatchError, Instance, PackageError};
-use crate::resource::{Host, ProviderError};
+use ccm_core::resource::package::{Batch, BatchError, Instance, PackageError};
+use ccm_core::resource::{Host, ProviderError};
 
 /// How much the agent may ask at once; it writes no more than a pipe holds, 64 KiB.
 pub const MAX_REQUEST_BYTES: usize = 1024 * 1024;

@@ -4,7 +4,7 @@
 //! A value goes to the end of its line. Keys that nobody knows are passed over, as are lines
 //! without a key: the agent may learn new words.
 
-use crate::resource::package::Wish;
+use ccm_core::resource::package::Wish;
 
 /// One request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

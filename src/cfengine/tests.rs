@@ -4,8 +4,8 @@
 use clap::ValueEnum as _;
 use serde::Deserialize;
 
+use super::stage::{Answered, Stage, try_all};
 use super::{Command, answer, module};
-use crate::resource::package::tests::{Answered, Stage, try_all};
 
 /// One case of `tests/data/provider/module/*.json`.
 #[derive(Deserialize)]
@@ -64,9 +64,7 @@ fn a_request_without_end_is_refused() {
 #[test]
 fn what_is_printed_of_a_hostile_request_stays_on_its_line() {
     let stage = Stage::new();
-    for program in ["apt-get", "apt-cache", "apt-mark", "dpkg-query"] {
-        stage.runner.install(program);
-    }
+    stage.install_apt();
     let input = b"Name=a\rErrorMessage=x\x1b[2J\x85\xff\nVersion=1\n";
     let printed = answer(Command::RepoInstall, input, "apt", stage.host());
     let lines: Vec<&str> = printed.split('\n').collect();

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::system::files::{self, Attributes, Content, Durability, FileError};
+use ccm_core::system::files::{self, Attributes, Content, Durability, FileError};
 
 /// What every wrapper of ours says, and by which it is known again.
 const MARK: &str = " cfengine module ";

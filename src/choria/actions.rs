@@ -20,16 +20,16 @@ use super::outputs::{
 };
 use super::reply::{Answer, Failure};
 use super::run::{Order, Task, busy, facts_of, surroundings};
-use crate::engine::{EventIds, asked_about};
-use crate::model::node::NodeName;
-use crate::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
-use crate::model::run::RunId;
-use crate::model::{self, json};
-use crate::run::pause::PauseStore;
-use crate::run::source::ManifestSource;
-use crate::run::{self, RunLock};
-use crate::system::{Clock, files};
-use crate::template::path;
+use ccm_core::engine::{EventIds, asked_about};
+use ccm_core::model::node::NodeName;
+use ccm_core::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
+use ccm_core::model::run::RunId;
+use ccm_core::run::pause::PauseStore;
+use ccm_core::run::source::ManifestSource;
+use ccm_core::run::{self, RunLock};
+use ccm_core::system::{Clock, files};
+use ccm_template::path;
+use ccm_value::json;
 
 /// The most seconds that an action waits for the end of its run: well below the DDL's timeout,
 /// because starting us and sending the reply take time too.
@@ -153,7 +153,7 @@ impl Asked<'_> {
             task,
             noop: false,
             health_check_only: false,
-            data: model::Value::Null,
+            data: ccm_value::Value::Null,
             facts: self.choria_facts()?,
             nats_server: self.config.nats_server.clone(),
             nats_context: self.config.nats_context.clone(),
@@ -286,7 +286,7 @@ impl Asked<'_> {
             },
             None,
         )?;
-        let facts = facts_of(&model::Value::Null, self.clock.clone());
+        let facts = facts_of(&ccm_value::Value::Null, self.clock.clone());
         let found = match query {
             None => Some(facts.all()),
             Some(query) => {
@@ -300,7 +300,7 @@ impl Asked<'_> {
                 } else {
                     Some(facts.all())
                 };
-                root.and_then(|root: model::Value| path::find(&root, query))
+                root.and_then(|root: ccm_value::Value| path::find(&root, query))
             }
         };
         let value = found.ok_or_else(|| Failure::aborted("no fact matches the query"))?;
@@ -336,14 +336,14 @@ impl Asked<'_> {
     }
 
     /// Reads the facts that Choria's server has of the node; an empty file holds none.
-    fn choria_facts(&self) -> Result<model::Value, Failure> {
+    fn choria_facts(&self) -> Result<ccm_value::Value, Failure> {
         let Some(file) = self.facts else {
-            return Ok(model::Value::Null);
+            return Ok(ccm_value::Value::Null);
         };
         let text = files::read_to_string(file, MAX_FACTS)
             .map_err(|error| Failure::aborted(format!("could not read Choria's facts: {error}")))?;
         if text.trim().is_empty() {
-            return Ok(model::Value::Null);
+            return Ok(ccm_value::Value::Null);
         }
         serde_json::from_str(&text)
             .map_err(|error| Failure::aborted(format!("could not read Choria's facts: {error}")))
@@ -417,9 +417,9 @@ fn hash(data: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
 }
 
 /// Returns an input as the data that templates share.
-fn plain(value: Option<&Value>) -> Result<model::Value, Failure> {
+fn plain(value: Option<&Value>) -> Result<ccm_value::Value, Failure> {
     match value {
         Some(value) => serde_json::from_value(value.clone()).map_err(Failure::unknown),
-        None => Ok(model::Value::Null),
+        None => Ok(ccm_value::Value::Null),
     }
 }

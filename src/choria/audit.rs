@@ -7,12 +7,12 @@ use std::path::Path;
 
 use super::external::Request;
 use super::reply::{Failure, clipped, on_one_line};
-use crate::engine::EventIds;
-use crate::model::audit::{AUDIT, AuditEvent, Verdict};
-use crate::model::json;
-use crate::model::node::NodeName;
-use crate::model::run::RunId;
-use crate::system::{Clock, files};
+use ccm_core::engine::EventIds;
+use ccm_core::model::audit::{AUDIT, AuditEvent, Verdict};
+use ccm_core::model::node::NodeName;
+use ccm_core::model::run::RunId;
+use ccm_core::system::{Clock, files};
+use ccm_value::json;
 
 /// The name of the file in the folder of runs.
 const FILE: &str = "audit.log";

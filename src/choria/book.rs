@@ -11,14 +11,14 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::reply::clipped;
-use crate::model::event::{Outcome, Summary, TransactionEvent};
-use crate::model::json;
-use crate::model::run::{RunId, RunOutcome};
-use crate::model::secret::redact_urls;
-use crate::model::text::{maybe_timestamp, timestamp};
-use crate::run::RunLock;
-use crate::system::files::{self, Durability};
-use crate::system::{Clock, FileError, FileLock, LockError};
+use ccm_core::model::event::{Outcome, Summary, TransactionEvent};
+use ccm_core::model::run::{RunId, RunOutcome};
+use ccm_core::run::RunLock;
+use ccm_core::system::files::{self, Durability};
+use ccm_core::system::{Clock, FileError, FileLock, LockError};
+use ccm_value::json;
+use ccm_value::secret::redact_urls;
+use ccm_value::text::{maybe_timestamp, timestamp};
 
 /// How many runs are remembered.
 const MOST_RUNS: usize = 50;
@@ -346,8 +346,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::resource::{Package, Properties, Resource};
-    use crate::system::SystemClock;
+    use ccm_core::model::resource::{Package, Properties, Resource};
+    use ccm_core::system::SystemClock;
 
     fn at(nanos: i64) -> DateTime<Utc> {
         DateTime::from_timestamp_nanos(1_800_000_000_000_000_000 + nanos)

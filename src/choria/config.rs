@@ -7,10 +7,10 @@
 use std::path::{Path, PathBuf};
 
 use super::ddl::{Action, UnknownAction};
-use crate::model::document::unknown_name;
-use crate::model::node::{BadName, Token};
-use crate::nats::{Bus, Given, context};
-use crate::system::{FileError, files};
+use ccm_core::model::node::{BadName, Token};
+use ccm_core::system::{FileError, files};
+use ccm_nats::{Bus, Given, context};
+use ccm_value::document::unknown_name;
 
 /// The longest file that is read.
 const MAX_BYTES: u64 = 64 * 1024;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::reply::Failure;
-use crate::model::document::unknown_name;
+use ccm_value::document::unknown_name;
 
 /// The DDL as it is installed.
 pub const TEXT: &str = include_str!("../../ddl/ccm.json");
@@ -237,8 +237,8 @@ mod tests {
 
     use super::*;
     use crate::choria::{ApplyOutput, EnsureOutput, FactsOutput, PingOutput, StatusOutput};
-    use crate::model::TypeName;
-    use crate::model::document::field_names;
+    use ccm_core::model::TypeName;
+    use ccm_value::document::field_names;
 
     fn ddl() -> Ddl {
         Ddl::ours().unwrap()
@@ -327,8 +327,8 @@ mod tests {
     fn the_types_of_status_are_those_that_can_be_looked_at() {
         let can_be = |name: &TypeName| {
             let text = "/x".to_owned();
-            crate::engine::to_look_at(*name, &text).is_ok()
-                || crate::engine::to_look_at(*name, "x").is_ok()
+            ccm_core::engine::to_look_at(*name, &text).is_ok()
+                || ccm_core::engine::to_look_at(*name, "x").is_ok()
         };
         let types: Vec<&str> = TypeName::ALL
             .iter()

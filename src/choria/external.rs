@@ -16,9 +16,9 @@ use serde_json::{Map, Value, json};
 use super::actions::Asked;
 use super::config::Config;
 use super::reply::{Answer, Failure, Reply, clipped, on_one_line};
-use crate::run::local_identity;
-use crate::system::Clock;
-use crate::system::files::{self, Durability, FileError};
+use ccm_core::run::local_identity;
+use ccm_core::system::Clock;
+use ccm_core::system::files::{self, Durability, FileError};
 
 pub const ACTIVATION: &str = "io.choria.mcorpc.external.v1.activation_request";
 pub const RPC: &str = "io.choria.mcorpc.external.v1.rpc_request";

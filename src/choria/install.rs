@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::ddl::{self, Ddl};
 use super::ruby::ruby;
-use crate::system::files::{self, Attributes, Content, Durability, FileError, FileKind};
+use ccm_core::system::files::{self, Attributes, Content, Durability, FileError, FileKind};
 
 /// Where agents are, below a libdir.
 const AGENTS: &str = "mcollective/agent";

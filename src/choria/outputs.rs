@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::book::{Record, RunResult, State};
 use super::reply::Failure;
-use crate::model::text::go_time;
+use ccm_value::text::go_time;
 
 /// What the node says when there never was a run.
 pub(super) const NO_RUN: &str = "none";

@@ -112,13 +112,14 @@ mod tests {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/ddl/ccm.ddl");
         let text = ruby(&Ddl::ours().unwrap()).unwrap();
         if std::env::var_os("CCM_UPDATE").is_some() {
-            let content = crate::system::files::Content::Bytes(text.as_bytes());
-            let attributes = crate::system::files::Attributes {
+            let content = ccm_core::system::files::Content::Bytes(text.as_bytes());
+            let attributes = ccm_core::system::files::Attributes {
                 mode: Some(0o644),
                 ..Default::default()
             };
-            let durability = crate::system::files::Durability::Cached;
-            crate::system::files::store(file.as_ref(), content, &attributes, durability).unwrap();
+            let durability = ccm_core::system::files::Durability::Cached;
+            ccm_core::system::files::store(file.as_ref(), content, &attributes, durability)
+                .unwrap();
         }
         assert_eq!(std::fs::read_to_string(file).unwrap(), text);
     }

@@ -18,25 +18,27 @@ use super::book::{Book, BookError, PATIENCE, Record, RunResult, briefs, fitting}
 use super::config::bus;
 use super::ddl::Action;
 use super::reply::{Failure, clipped};
-use crate::engine::{Checked, EventIds, Level, Line, Mode, Session, Sink, Standing};
-use crate::facts::{Gatherer, Places};
-use crate::model::event::TransactionEvent;
-use crate::model::node::{NodeName, Token};
-use crate::model::registration::Entry;
-use crate::model::request::parse_ensure;
-use crate::model::resource::Resource;
-use crate::model::run::{RunId, RunSummary};
-use crate::model::{Value, json};
-use crate::nats::{Bus, registration};
-use crate::run::bus::StopReason;
-use crate::run::environment::Surroundings;
-use crate::run::executor::Local;
-use crate::run::handover::{Handover, HandoverError};
-use crate::run::source::ManifestSource;
-use crate::run::{self, Governors, Host, OutsideData, Place, Request, RunError, RunLock, run_of};
-use crate::system::runner::{detach, lead_session};
-use crate::system::{Cause, Clock, Command, FileLock, LockError, RandomError, files};
-use crate::template::env::Facts;
+use ccm_core::engine::{Checked, EventIds, Level, Line, Mode, Session, Sink, Standing};
+use ccm_core::facts::{Gatherer, Places};
+use ccm_core::model::event::TransactionEvent;
+use ccm_core::model::node::{NodeName, Token};
+use ccm_core::model::registration::Entry;
+use ccm_core::model::request::parse_ensure;
+use ccm_core::model::resource::Resource;
+use ccm_core::model::run::{RunId, RunSummary};
+use ccm_core::run::bus::StopReason;
+use ccm_core::run::environment::Surroundings;
+use ccm_core::run::executor::Local;
+use ccm_core::run::handover::{Handover, HandoverError};
+use ccm_core::run::source::ManifestSource;
+use ccm_core::run::{
+    self, Governors, Host, OutsideData, Place, Request, RunError, RunLock, run_of,
+};
+use ccm_core::system::runner::{detach, lead_session};
+use ccm_core::system::{Cause, Clock, Command, FileLock, LockError, RandomError, files};
+use ccm_nats::{Bus, registration};
+use ccm_template::env::Facts;
+use ccm_value::{Value, json};
 
 /// The longest order: a request with facts.
 const MAX_ORDER: u64 = 64 * 1024 * 1024;

@@ -12,15 +12,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::environment::{NatsArgs, variables};
 use super::output::Console;
 use super::{CliError, Verdict, runtime};
-use crate::agent::Agent;
-use crate::agent::config::Config;
-use crate::agent::metrics::Metrics;
-use crate::agent::node::VERSION;
-use crate::agent::notify::{Notifier, NotifyError};
-use crate::engine::{Level, Line};
-use crate::nats::Settings;
-use crate::run::log::{Format, Log};
-use crate::system::SystemClock;
+use ccm_agent::Agent;
+use ccm_agent::config::Config;
+use ccm_agent::metrics::Metrics;
+use ccm_agent::node::VERSION;
+use ccm_agent::notify::{Notifier, NotifyError};
+use ccm_core::engine::{Level, Line};
+use ccm_core::run::log::{Format, Log};
+use ccm_core::system::SystemClock;
+use ccm_nats::Settings;
 
 /// Runs the agent: keeps this node at its manifests and answers for it on the bus
 #[derive(Debug, clap::Args)]

@@ -5,13 +5,13 @@ use super::host::{Hiera, Setup, Terminal};
 use super::interrupt::Interrupt;
 use super::output::{Console, Report, complain};
 use super::{CliError, Verdict};
-use crate::engine::{EventIds, Mode};
-use crate::model::event::TransactionEvent;
-use crate::model::node::Token;
-use crate::model::{Value, json, text, yaml};
-use crate::run::source::ManifestSource;
-use crate::run::{self, Completed, Loaded, Request, RunError};
-use crate::system::{Clock as _, SystemClock};
+use ccm_core::engine::{EventIds, Mode};
+use ccm_core::model::event::TransactionEvent;
+use ccm_core::model::node::Token;
+use ccm_core::run::source::ManifestSource;
+use ccm_core::run::{self, Completed, Loaded, Request, RunError};
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_value::{Value, json, text, yaml};
 
 /// How many resources `--timings` lists.
 const SLOWEST: usize = 10;

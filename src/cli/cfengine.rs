@@ -8,9 +8,9 @@ use clap::Subcommand;
 use super::output::Console;
 use super::{CliError, Verdict};
 use crate::cfengine::{self, Wrapper, module};
-use crate::resource::{Host, package, scaffold, service};
-use crate::system::{Accounts, SystemClock, SystemRunner};
-use crate::template::Env;
+use ccm_core::resource::{Host, package, scaffold, service};
+use ccm_core::system::{Accounts, SystemClock, SystemRunner};
+use ccm_template::Env;
 
 /// Serves as a package module for CFEngine
 #[derive(Debug, clap::Args)]

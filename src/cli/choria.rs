@@ -10,7 +10,7 @@ use super::environment::variables;
 use super::output::{Console, complain};
 use super::{CliError, Verdict};
 use crate::choria::{self, Call, Done};
-use crate::system::SystemClock;
+use ccm_core::system::SystemClock;
 
 /// Serves as an external agent for Choria
 #[derive(Debug, clap::Args)]

@@ -2,9 +2,9 @@
 
 use super::CliError;
 use super::output::Console;
-use crate::hiera::{Document, Source};
-use crate::nats::Bus;
-use crate::run::data;
+use ccm_core::hiera::{Document, Source};
+use ccm_core::run::data;
+use ccm_nats::Bus;
 
 /// Logs what is odd about a document's annotations.
 pub(super) fn warn(document: &Document, console: &Console) {

@@ -6,18 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::CliError;
-use crate::facts::{Gatherer, Places};
-use crate::model::document;
-use crate::model::value::{Map, Value};
-use crate::nats::registration;
-use crate::nats::{
-    self, Bus, Connection, ContextError, Given, NatsError, Patience, Settings, context,
+use ccm_core::facts::{Gatherer, Places};
+use ccm_core::run::EnvironmentError;
+use ccm_core::run::environment::{MAX_READ, Surroundings};
+use ccm_core::system::{SystemClock, files};
+use ccm_nats::{
+    Bus, Connection, ContextError, Given, NatsError, Patience, Settings, context, registration,
 };
-use crate::run::EnvironmentError;
-use crate::run::environment::{MAX_READ, Surroundings};
-use crate::system::{SystemClock, files};
-use crate::template::Env;
-use crate::template::env::Facts;
+use ccm_template::Env;
+use ccm_template::env::Facts;
+use ccm_value::document;
+use ccm_value::value::{Map, Value};
 
 /// What the servers call our connections.
 const CONNECTION: &str = "ccm";
@@ -114,7 +113,7 @@ impl NatsArgs {
     pub(super) async fn connect(&self) -> Result<Connection, CliError> {
         let settings = self.settings().map_err(CliError::usage)?;
         let patience = Patience::Once(CONNECT_LIMIT);
-        let connected = nats::connect(&settings, patience, CONNECTION).await;
+        let connected = ccm_nats::connect(&settings, patience, CONNECTION).await;
         connected.map_err(|err| {
             let nobody_said = self.server.is_none() && settings.context.is_none();
             let is_unreached = matches!(err, NatsError::Connect { .. });

@@ -8,14 +8,14 @@ use std::error::Error;
 use std::fmt;
 
 use super::output::complain;
-use crate::agent::AgentError;
-use crate::agent::monitor::MonitorError;
-use crate::fleet::bundles::BundlesError;
-use crate::fleet::rollouts::RolloutError;
-use crate::fleet::start::StartError;
-use crate::fleet::steer::SteerError;
-use crate::nats::NatsError;
-use crate::run::RunError;
+use ccm_agent::AgentError;
+use ccm_agent::monitor::MonitorError;
+use ccm_core::run::RunError;
+use ccm_fleet::bundles::BundlesError;
+use ccm_fleet::rollouts::RolloutError;
+use ccm_fleet::start::StartError;
+use ccm_fleet::steer::SteerError;
+use ccm_nats::NatsError;
 
 /// What to do where something has to be signed and nobody signs.
 pub(super) const SIGN: &str = "give --sign-with or CCM_SIGN_WITH";

@@ -3,10 +3,10 @@
 use super::environment::gatherer;
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::engine::{Level, Line};
-use crate::facts::Gatherer;
-use crate::model::{Value, json, yaml};
-use crate::template::path;
+use ccm_core::engine::{Level, Line};
+use ccm_core::facts::Gatherer;
+use ccm_template::path;
+use ccm_value::{Value, json, yaml};
 
 /// Shows facts about this node
 #[derive(Debug, clap::Args)]

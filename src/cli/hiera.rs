@@ -8,11 +8,11 @@ use clap::Subcommand;
 use super::environment::{NatsArgs, gatherer, read_document, split_pair, variables};
 use super::output::Console;
 use super::{CliError, Verdict, data};
-use crate::hiera::{self, DATA_KEY};
-use crate::model::value::Map;
-use crate::model::{Value, json, yaml};
-use crate::template::env::Facts;
-use crate::template::path;
+use ccm_core::hiera::{self, DATA_KEY};
+use ccm_template::env::Facts;
+use ccm_template::path;
+use ccm_value::value::Map;
+use ccm_value::{Value, json, yaml};
 
 /// Resolves hierarchical data
 #[derive(Debug, clap::Args)]

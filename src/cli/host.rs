@@ -7,22 +7,22 @@ use super::environment::{FactArgs, NatsArgs, PackageArgs};
 use super::interrupt::Interrupt;
 use super::output::{Console, complain};
 use super::{CliError, environment};
-use crate::engine::{EventIds, Level, Line, Mode, Sink};
-use crate::hiera::{HieraError, Source};
-use crate::manifest::Manifest;
-use crate::model::event::TransactionEvent;
-use crate::model::governor::GovernorName;
-use crate::model::node::{NodeName, Token};
-use crate::model::resource::Resource;
-use crate::run::environment::Surroundings;
-use crate::run::executor::Local;
-use crate::run::log::system_line;
-use crate::run::{
+use ccm_core::engine::{EventIds, Level, Line, Mode, Sink};
+use ccm_core::hiera::{HieraError, Source};
+use ccm_core::manifest::Manifest;
+use ccm_core::model::event::TransactionEvent;
+use ccm_core::model::governor::GovernorName;
+use ccm_core::model::node::{NodeName, Token};
+use ccm_core::model::resource::Resource;
+use ccm_core::run::environment::Surroundings;
+use ccm_core::run::executor::Local;
+use ccm_core::run::log::system_line;
+use ccm_core::run::{
     DataError, EnvironmentError, Governors, Host, OutsideData, Place, data, local_identity,
 };
-use crate::system::{Clock as _, SystemClock, files};
-use crate::template::CallError;
-use crate::template::env::Facts;
+use ccm_core::system::{Clock as _, SystemClock, files};
+use ccm_template::CallError;
+use ccm_template::env::Facts;
 
 /// Where the extra data of a run comes from, and what it is to the run.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ impl Setup<'_> {
         }))
     }
 
-    fn data(&self, facts: &Facts, bus: &crate::nats::Bus) -> Result<OutsideData, DataError> {
+    fn data(&self, facts: &Facts, bus: &ccm_nats::Bus) -> Result<OutsideData, DataError> {
         match self.hiera {
             Hiera::None => Ok(OutsideData::default()),
             Hiera::Resource(source) => {
@@ -152,8 +152,8 @@ fn is_missing(source: &Source) -> Result<bool, DataError> {
 fn resolved(
     source: &Source,
     facts: &Facts,
-    bus: &crate::nats::Bus,
-) -> Result<(crate::model::Value, Vec<Line>), DataError> {
+    bus: &ccm_nats::Bus,
+) -> Result<(ccm_value::Value, Vec<Line>), DataError> {
     let document = data::open(source, bus)?;
     let resolved = data::resolve(&document, facts)?;
     Ok((resolved, data::warnings(&document)))

@@ -14,8 +14,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::output::complain;
 use super::{CliError, Verdict};
-use crate::run::bus::StopReason;
-use crate::system::Cancel;
+use ccm_core::run::bus::StopReason;
+use ccm_core::system::Cancel;
 
 /// How long the resource at work may take once somebody wants to stop, as with the agent.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -6,8 +6,8 @@ use clap::Subcommand;
 
 use super::output::Console;
 use super::{CliError, Verdict, signing};
-use crate::nats::trust::Signer;
-use crate::system::files::{self, Durability};
+use ccm_core::system::files::{self, Durability};
+use ccm_nats::trust::Signer;
 
 /// Makes and shows keys that requests are signed with
 #[derive(Debug, clap::Args)]

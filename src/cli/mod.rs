@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::engine::Level;
+use ccm_core::engine::Level;
 use error::CliError;
 use output::{Console, complain};
 use plugins::{Called, Plugins};

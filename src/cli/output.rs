@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::engine::{Level, Line, Sink, status_line};
-use crate::model::event::{Summary, TransactionEvent};
-use crate::model::text::go_millis;
-use crate::run::log::{system_line, user_line};
-use crate::system::{Clock as _, SystemClock};
+use ccm_core::engine::{Level, Line, Sink, status_line};
+use ccm_core::model::event::{Summary, TransactionEvent};
+use ccm_core::run::log::{system_line, user_line};
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_value::text::go_millis;
 
 /// Where lines of the user log go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Console {
         match out.write_all(bytes).and_then(|()| out.flush()) {
             // A reader that went away has seen enough.
             Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
-                let cause = crate::system::Cause::from(err);
+                let cause = ccm_core::system::Cause::from(err);
                 let _ = self.lost.set(format!("standard output: {cause}"));
             }
             _ => {}

@@ -6,9 +6,9 @@ use clap::Subcommand;
 
 use super::output::{Console, Report};
 use super::{CliError, Verdict};
-use crate::engine::{Level, Line, Session};
-use crate::model::json;
-use crate::system::{files, random};
+use ccm_core::engine::{Level, Line, Session};
+use ccm_core::system::{files, random};
+use ccm_value::json;
 
 /// Manages sessions
 #[derive(Debug, clap::Args)]

@@ -8,8 +8,8 @@ use std::path::Path;
 use super::CliError;
 use super::environment::NatsArgs;
 use super::error::SIGN;
-use crate::nats::trust::Signer;
-use crate::system::files;
+use ccm_core::system::files;
+use ccm_nats::trust::Signer;
 
 /// No file that holds a seed is longer; credentials files hold a token beside it.
 const MAX_BYTES: u64 = 64 * 1024;

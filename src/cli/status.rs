@@ -5,12 +5,13 @@ use clap::builder::PossibleValuesParser;
 use super::environment::{FactArgs, NatsArgs, PackageArgs, environment};
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::engine::to_look_at;
-use crate::model::resource::Properties;
-use crate::model::state::{Detail, State};
-use crate::model::{TypeName, json, yaml};
-use crate::run;
-use crate::system::SystemClock;
+use ccm_core::engine::to_look_at;
+use ccm_core::model::TypeName;
+use ccm_core::model::resource::Properties;
+use ccm_core::model::state::{Detail, State};
+use ccm_core::run;
+use ccm_core::system::SystemClock;
+use ccm_value::{json, yaml};
 
 /// Shows the current state of a resource
 #[derive(Debug, clap::Args)]

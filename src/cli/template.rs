@@ -8,12 +8,11 @@ use clap::ValueEnum;
 use super::environment::{FactArgs, NatsArgs, environment, read_document};
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::engine::directory_of;
-use crate::model::resource;
-use crate::system::files;
-use crate::template::engines::{self, Template};
-use crate::template::expand;
-use crate::template::expr::Cache;
+use ccm_core::engine::directory_of;
+use ccm_core::system::files;
+use ccm_template::engines::{self, Template};
+use ccm_template::expand;
+use ccm_template::expr::Cache;
 
 /// The largest template that is read.
 const MAX_TEMPLATE_BYTES: u64 = 16 * 1024 * 1024;
@@ -67,9 +66,9 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Verdict, CliErro
             console.print(&rendered);
             return Ok(Verdict::default());
         }
-        Engine::Jet => resource::Engine::Jet,
-        Engine::Go => resource::Engine::Go,
-        Engine::Jinja => resource::Engine::Jinja,
+        Engine::Jet => ccm_template::Engine::Jet,
+        Engine::Go => ccm_template::Engine::Go,
+        Engine::Jinja => ccm_template::Engine::Jinja,
     };
     let template = Template {
         engine,

@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::resource::package::versions::{debian, generic, rpm};
+use ccm_core::resource::package::versions::{debian, generic, rpm};
 
 /// Helps people and scripts
 #[derive(Debug, clap::Args)]

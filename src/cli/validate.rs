@@ -3,8 +3,8 @@
 use super::apply::{Inputs, load};
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::manifest::{Problem, deep_check};
-use crate::model::text::count_of;
+use ccm_core::manifest::{Problem, deep_check};
+use ccm_value::text::count_of;
 
 /// Checks a manifest and prints every problem with its place
 #[derive(Debug, clap::Args)]

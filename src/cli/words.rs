@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::CliError;
-use crate::model::text::quote;
-use crate::system::files;
+use ccm_core::system::files;
+use ccm_value::text::quote;
 
 /// The largest file of arguments.
 const MAX_BYTES: u64 = 1024 * 1024;

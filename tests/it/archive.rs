@@ -4,7 +4,7 @@
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::process::{Command, Stdio};
 
-use ccm::system::Digest;
+use ccm_core::system::Digest;
 
 use crate::support::http::{Answer, Server};
 use crate::support::{Applied, TestEnv, pack};

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use ccm::fleet::bundle;
-use ccm::nats::{Bus, Settings};
-use ccm::run::source;
-use ccm::system::SystemClock;
-use ccm::template::Env;
+use ccm_core::run::source;
+use ccm_core::system::SystemClock;
+use ccm_fleet::bundle;
+use ccm_nats::{Bus, Settings};
+use ccm_template::Env;
 
 #[test]
 fn a_packed_directory_is_a_source_that_a_node_can_fetch() {

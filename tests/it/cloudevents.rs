@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use ccm::nats::Verb;
+use ccm_nats::Verb;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 

@@ -309,7 +309,7 @@ fn sensitive_content_is_in_no_diff_event_or_log() {
 #[test]
 fn a_checksum_of_sensitive_content_is_told_by_nobody() {
     let env = TestEnv::new();
-    let digest = ccm::system::Digest::of(b"1234").to_string();
+    let digest = ccm_core::system::Digest::of(b"1234").to_string();
     let request = |sensitive: bool| {
         serde_json::json!({
             "protocol": "io.choria.ccm.v1.resource.ensure.request",

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ccm::fleet::fold::Outcome;
-use ccm::fleet::gather::{Ask, Gatherer, Heard, Whom};
-use ccm::fleet::sweep::{Course, Pace, sweep};
-use ccm::model::envelope::{Envelope, IDENTITY};
-use ccm::model::node::NodeName;
-use ccm::nats::connection::Message;
-use ccm::nats::{Bytes, Connection, Headers, NatsError, Subject, Subjects, Verb};
-use ccm::system::SystemClock;
+use ccm_core::model::envelope::{Envelope, IDENTITY};
+use ccm_core::model::node::NodeName;
+use ccm_core::system::SystemClock;
+use ccm_fleet::fold::Outcome;
+use ccm_fleet::gather::{Ask, Gatherer, Heard, Whom};
+use ccm_fleet::sweep::{Course, Pace, sweep};
+use ccm_nats::connection::Message;
+use ccm_nats::{Bytes, Connection, Headers, NatsError, Subject, Subjects, Verb};
 
 use crate::support::nats::NatsServer;
 use crate::support::poll::LIMIT;

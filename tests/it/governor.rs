@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config as Stream, DiscardPolicy, StorageType};
-use ccm::agent::Agent;
-use ccm::agent::config::Config;
-use ccm::model::governor::GovernorName;
-use ccm::model::node::Token;
-use ccm::nats::governor::{Governor, Left};
-use ccm::nats::{Connection, Verb};
+use ccm_agent::Agent;
+use ccm_agent::config::Config;
+use ccm_core::model::governor::GovernorName;
+use ccm_core::model::node::Token;
+use ccm_nats::governor::{Governor, Left};
+use ccm_nats::{Connection, Verb};
 use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};

@@ -9,13 +9,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use ccm::health::{Note, Outcome, Probes};
-use ccm::model::document;
-use ccm::model::health::{HealthCheck, HealthStatus};
-use ccm::model::value::Value;
-use ccm::system::{Accounts, SystemClock, SystemRunner};
-use ccm::template::Env;
-use ccm::template::expr::Cache;
+use ccm_core::health::{Note, Outcome, Probes};
+use ccm_core::model::health::{HealthCheck, HealthStatus};
+use ccm_core::system::{Accounts, SystemClock, SystemRunner};
+use ccm_template::Env;
+use ccm_template::expr::Cache;
+use ccm_value::document;
+use ccm_value::value::Value;
 
 use crate::support::TestEnv;
 

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
-use ccm::model::secret::Secret;
-use ccm::system::http::{self, Head, Reply, Request, Validators, Watch};
-use ccm::system::{Digest, FixedClock, SystemClock};
+use ccm_core::system::http::{self, Head, Reply, Request, Validators, Watch};
+use ccm_core::system::{Digest, FixedClock, SystemClock};
+use ccm_value::secret::Secret;
 
 use crate::support::http::{Answer, Server};
 use crate::support::{TestEnv, pack};

@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use ccm::agent::metrics::Metrics;
-use ccm::agent::publisher::Publisher;
-use ccm::agent::spool::{Class, Limits, Record, Spool};
-use ccm::engine::Line;
-use ccm::nats::streams::{self, InitOptions};
-use ccm::nats::{Patience, Settings, Subjects, connect};
+use ccm_agent::metrics::Metrics;
+use ccm_agent::publisher::Publisher;
+use ccm_agent::spool::{Class, Limits, Record, Spool};
+use ccm_core::engine::Line;
+use ccm_nats::streams::{self, InitOptions};
+use ccm_nats::{Patience, Settings, Subjects, connect};
 
 use crate::support::nats::NatsServer;
 use crate::support::poll::{LIMIT, eventually, when};

@@ -54,7 +54,7 @@ fn r06_every_spelling_of_a_mode_is_stable() {
 
 #[test]
 fn r10_tries_of_a_health_check_are_a_second_apart_unless_said_otherwise() {
-    let check = ccm::model::health::HealthCheck::default();
+    let check = ccm_core::model::health::HealthCheck::default();
     assert_eq!(
         check.try_sleep().unwrap(),
         std::time::Duration::from_secs(1)

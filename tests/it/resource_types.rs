@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ccm::model::TypeName;
+use ccm_core::model::TypeName;
 use serde_json::Value;
 
 use crate::support::TestEnv;
@@ -68,7 +68,7 @@ fn every_type_but_apply_is_a_command_of_ensure() {
 
 #[test]
 fn the_page_can_filter_events_by_every_type() {
-    let script = text("src/fleet/web/assets/events.js");
+    let script = text("crates/ccm-fleet/src/web/assets/events.js");
     let line = script
         .lines()
         .find_map(|line| line.strip_prefix("const TYPES = "))

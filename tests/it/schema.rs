@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ccm::model::TypeName;
-use ccm::model::document::field_names;
-use ccm::model::resource::decode::property_names;
-use ccm::model::{event, health, registration, state};
+use ccm_core::model::resource::decode::property_names;
+use ccm_core::model::{TypeName, event, health, registration, state};
+use ccm_value::document::field_names;
 use jsonschema::Registry;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use ccm::agent::spool::{Class, Limits, Record, Spool, SpoolError};
+use ccm_agent::spool::{Class, Limits, Record, Spool, SpoolError};
 
 /// Names the directory of a spool for the process inside the mount.
 const INSIDE: &str = "CCM_TEST_SPOOL_ON_FULL_DISK";

@@ -1,5 +1,6 @@
 //! Rules about the source itself that a machine can check.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 fn sources(directory: &Path) -> Vec<PathBuf> {
@@ -20,86 +21,139 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What each room may import beside `model`; faces may import anything and nobody imports a face.
-const ARROWS: [(&str, &[&str]); 16] = [
-    ("model", &[]),
-    ("system", &[]),
-    ("nats", &["system", "run"]),
-    ("template", &[]),
-    ("facts", &["system"]),
-    ("health", &["system", "template", "facts"]),
-    ("hiera", &["template"]),
-    ("resource", &["system", "template"]),
-    ("manifest", &["template", "hiera"]),
+/// Every source file of the program and of its libraries.
+fn program_sources() -> Vec<PathBuf> {
+    let crates = std::fs::read_dir(root().join("crates")).unwrap().flatten();
+    let mut directories: Vec<PathBuf> = crates.map(|entry| entry.path().join("src")).collect();
+    directories.push(root().join("src"));
+    directories.sort();
+    directories.iter().flat_map(|it| sources(it)).collect()
+}
+
+/// A module, and the modules of its own crate that it imports beside `model`.
+type Row = (&'static str, &'static [&'static str]);
+
+/// The arrows inside the crates that have more than one layer; those between crates are cargo's.
+const ARROWS: &[(&str, &[Row])] = &[
     (
-        "engine",
+        "crates/ccm-core/src",
         &[
-            "system", "template", "facts", "health", "hiera", "resource", "manifest",
+            ("filter", &[]),
+            ("hiera", &[]),
+            ("model", &[]),
+            ("system", &[]),
+            ("facts", &["system"]),
+            ("manifest", &["hiera"]),
+            ("resource", &["system"]),
+            ("health", &["facts", "system"]),
+            (
+                "engine",
+                &["health", "hiera", "manifest", "resource", "system"],
+            ),
+            (
+                "run",
+                &[
+                    "engine", "health", "hiera", "manifest", "resource", "system",
+                ],
+            ),
         ],
     ),
     (
-        "run",
+        "src",
         &[
-            "system", "template", "facts", "health", "hiera", "resource", "manifest", "engine",
-        ],
-    ),
-    (
-        "agent",
-        &[
-            "system", "nats", "template", "facts", "health", "hiera", "manifest", "engine", "run",
-        ],
-    ),
-    ("fleet", &["system", "nats", "template", "manifest"]),
-    ("cfengine", &["system", "template", "resource"]),
-    (
-        "choria",
-        &["system", "nats", "template", "facts", "engine", "run"],
-    ),
-    (
-        "cli",
-        &[
-            "system", "nats", "template", "facts", "hiera", "resource", "manifest", "engine",
-            "run", "agent", "fleet", "cfengine", "choria",
+            ("cfengine", &[]),
+            ("choria", &[]),
+            ("cli", &["cfengine", "choria"]),
         ],
     ),
 ];
 
-#[test]
-fn rooms_import_only_what_the_map_allows() {
-    let src = root().join("src");
-    let mut wrong = Vec::new();
-    for file in sources(&src) {
-        let inside = file.strip_prefix(&src).unwrap();
-        let room = inside.iter().next().unwrap().to_str().unwrap();
-        if inside.components().count() == 1 {
-            continue; // main.rs and lib.rs hold no rooms
-        }
-        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == room) else {
-            wrong.push(format!("{room} is a room without a row in ARROWS"));
+/// Returns the modules that a source names below `crate::`, with the number of the line.
+fn imports(text: &str) -> Vec<(usize, String)> {
+    let word = |text: &str| -> String {
+        let is_word = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+        text.trim_start().chars().take_while(is_word).collect()
+    };
+    let mut found = Vec::new();
+    for (at, path) in text.match_indices("crate::") {
+        let line = text[..at].lines().count();
+        let rest = &text[at + path.len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            found.push((line, word(rest)));
             continue;
         };
-        let text = std::fs::read_to_string(&file).unwrap();
-        for (number, line) in text.lines().enumerate() {
-            for (at, _) in line.match_indices("crate::") {
-                let rest = &line[at + "crate::".len()..];
-                let target: String = rest
-                    .chars()
-                    .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
-                    .collect();
-                let known = ARROWS.iter().any(|(name, _)| *name == target);
-                if known && target != room && target != "model" && !allowed.contains(&&*target) {
-                    let place = format!("{}:{}", inside.display(), number + 1);
-                    wrong.push(format!("{place}: {room} must not import {target}"));
+        let mut depth = 1;
+        let mut start = 0;
+        for (end, c) in group.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            if (c == ',' && depth == 1) || depth == 0 {
+                found.push((line, word(&group[start..end])));
+                start = end + 1;
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn imports_of_one_path_and_of_a_group_are_found() {
+    let text = "use crate::a::B;\nuse crate::{c, d::{E, f},\n    g};\n";
+    let names: Vec<String> = imports(text).into_iter().map(|(_, name)| name).collect();
+    assert_eq!(names, ["a", "c", "d", "g"]);
+}
+
+#[test]
+fn modules_import_exactly_what_the_table_says() {
+    let mut wrong = Vec::new();
+    for (source, rows) in ARROWS {
+        let directory = root().join(source);
+        let mut unused: BTreeSet<(&str, &str)> = BTreeSet::new();
+        for (module, targets) in *rows {
+            if !directory.join(module).is_dir() && !directory.join(format!("{module}.rs")).is_file()
+            {
+                wrong.push(format!("{source}: there is no module {module}"));
+            }
+            unused.extend(targets.iter().map(|target| (*module, *target)));
+        }
+        for file in sources(&directory) {
+            let inside = file.strip_prefix(&directory).unwrap();
+            let first = inside.iter().next().unwrap().to_str().unwrap();
+            let module = first.trim_end_matches(".rs");
+            if ["main", "lib"].contains(&module) {
+                continue;
+            }
+            let Some((_, allowed)) = rows.iter().find(|(name, _)| *name == module) else {
+                wrong.push(format!("{source}: {module} has no row"));
+                continue;
+            };
+            let text = std::fs::read_to_string(&file).unwrap();
+            for (line, target) in imports(&text) {
+                let known = rows.iter().any(|(name, _)| *name == target);
+                unused.retain(|arrow| *arrow != (module, target.as_str()));
+                if known && target != module && target != "model" && !allowed.contains(&&*target) {
+                    let place = format!("{source}/{}:{line}", inside.display());
+                    wrong.push(format!("{place}: {module} must not import {target}"));
                 }
             }
         }
+        let stale = unused.iter().map(|(module, target)| {
+            format!("{source}: {module} no longer imports {target}; take it out of its row")
+        });
+        wrong.extend(stale);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
 fn every_source_file_opens_with_its_idea() {
-    for directory in ["src", "tests", "benches"] {
+    for directory in ["src", "crates", "tests", "benches"] {
         for file in sources(&root().join(directory)) {
             let text = std::fs::read_to_string(&file).unwrap();
             let is_test_part = file.ends_with("tests.rs");
@@ -129,9 +183,9 @@ fn every_test_file_belongs_to_the_one_binary() {
 /// Where a shell may be started: for commands whose author asked for one, goss's own commands, and
 /// scripts of plugins.
 const SHELLS: [&str; 3] = [
+    "crates/ccm-core/src/health/goss/probe/command.rs",
+    "crates/ccm-core/src/resource/exec.rs",
     "src/cli/plugins/run.rs",
-    "src/health/goss/probe/command.rs",
-    "src/resource/exec.rs",
 ];
 
 #[test]
@@ -146,7 +200,7 @@ fn a_shell_is_started_only_for_those_who_ask_for_one() {
         "/usr/bin/env",
     ];
     let mut found = Vec::new();
-    for file in sources(&root().join("src")) {
+    for file in program_sources() {
         let name = file
             .strip_prefix(root())
             .unwrap()
@@ -170,7 +224,7 @@ fn a_shell_is_started_only_for_those_who_ask_for_one() {
 #[test]
 fn nothing_panics_because_nobody_reads() {
     let macros = ["print!(", "println!(", "eprint!(", "eprintln!("];
-    for file in sources(&root().join("src")) {
+    for file in program_sources() {
         let text = std::fs::read_to_string(&file).unwrap();
         for name in macros {
             assert!(!text.contains(name), "{} holds {name}", file.display());
@@ -181,7 +235,7 @@ fn nothing_panics_because_nobody_reads() {
 #[test]
 fn no_test_is_ignored_and_no_stub_is_left() {
     let marks = ["#[ignore", "#[should_panic", "todo!(", "unimplemented!("];
-    for directory in ["src", "tests"] {
+    for directory in ["src", "crates", "tests"] {
         for file in sources(&root().join(directory)) {
             if file.ends_with("tidy.rs") {
                 continue;

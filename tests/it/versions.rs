@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use ccm::resource::package::versions::{debian, rpm};
+use ccm_core::resource::package::versions::{debian, rpm};
 
 /// Returns an order as the tools print it.
 pub(crate) fn number(order: Ordering) -> i32 {

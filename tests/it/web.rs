@@ -4,11 +4,10 @@ use std::io::{BufRead as _, BufReader};
 
 use serde_json::{Value, json};
 
-use crate::support::TestEnv;
-use crate::support::agent;
 use crate::support::nats::NatsServer;
 use crate::support::simulation::Simulation;
 use crate::support::web::{Page, TOKEN, Web, run};
+use crate::support::{TestEnv, agent};
 
 /// Reads a stream of events until one is wanted, and returns its name, id and data.
 fn read_until(

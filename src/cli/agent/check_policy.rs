@@ -1,11 +1,11 @@
 //! `ccm agent check-policy`: what a signer may do on this node, and which rule says so.
 
-use crate::agent::config::Config;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::model::TypeName;
-use crate::model::policy::{Action, Asked};
-use crate::nats::Verb;
+use ccm_agent::config::Config;
+use ccm_core::model::TypeName;
+use ccm_core::model::policy::{Action, Asked};
+use ccm_nats::Verb;
 
 /// Explains whether a signer may do something; exits 1 if not
 #[derive(Debug, clap::Args)]

@@ -6,11 +6,11 @@ use std::io::Read;
 use clap::Subcommand;
 
 use super::{CliError, Console, Options, Verdict};
-use crate::engine::Session;
-use crate::model::event::TransactionEvent;
-use crate::model::request::{EnsureResponse, parse_ensure};
-use crate::model::text::go_duration;
-use crate::model::{json, yaml};
+use ccm_core::engine::Session;
+use ccm_core::model::event::TransactionEvent;
+use ccm_core::model::request::{EnsureResponse, parse_ensure};
+use ccm_value::text::go_duration;
+use ccm_value::{json, yaml};
 
 /// The largest request that is read.
 const MAX_REQUEST_BYTES: u64 = 64 * 1024 * 1024;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{CliError, CommonArgs, Host, owners};
 use crate::cli::environment::split_pair;
-use crate::model::resource::{Archive, Properties, Resource};
-use crate::model::secret::Secret;
+use ccm_core::model::resource::{Archive, Properties, Resource};
+use ccm_value::secret::Secret;
 
 /// Downloads an archive and may unpack it
 #[derive(Debug, clap::Args)]

@@ -1,7 +1,7 @@
 //! `ccm ensure exec`
 
 use super::CommonArgs;
-use crate::model::resource::{Exec, Properties, Resource};
+use ccm_core::model::resource::{Exec, Properties, Resource};
 
 /// Runs a command when it has to
 #[derive(Debug, clap::Args)]

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{CliError, CommonArgs, Host, owners};
-use crate::model::resource::{File, Properties, Resource};
-use crate::system::files;
+use ccm_core::model::resource::{File, Properties, Resource};
+use ccm_core::system::files;
 
 /// The largest file whose content is taken with --content-file.
 const MAX_CONTENT_BYTES: u64 = 64 * 1024 * 1024;

@@ -17,13 +17,13 @@ use super::host::{Hiera, Setup, Terminal};
 use super::interrupt::Interrupt;
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::engine::{Mode, Session};
-use crate::model::event::TransactionEvent;
-use crate::model::health::HealthCheck;
-use crate::model::resource::{Control, Resource};
-use crate::model::{json, text};
-use crate::run::{self, RunError};
-use crate::system::{Accounts, Clock, SystemClock};
+use ccm_core::engine::{Mode, Session};
+use ccm_core::model::event::TransactionEvent;
+use ccm_core::model::health::HealthCheck;
+use ccm_core::model::resource::{Control, Resource};
+use ccm_core::run::{self, RunError};
+use ccm_core::system::{Accounts, Clock, SystemClock};
+use ccm_value::{json, text};
 
 /// Brings one resource to a wanted state
 #[derive(Debug, clap::Args)]

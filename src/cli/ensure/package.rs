@@ -1,7 +1,7 @@
 //! `ccm ensure package`
 
 use super::{CliError, CommonArgs};
-use crate::model::resource::{Package, Properties, Resource, UpdateIndex};
+use ccm_core::model::resource::{Package, Properties, Resource, UpdateIndex};
 
 /// Manages a package
 #[derive(Debug, clap::Args)]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{CliError, CommonArgs, Host};
-use crate::model::resource::{ArchiveKind, Properties, Resource, Scaffold};
-use crate::model::text::url_scheme;
-use crate::system::files::{self, FileKind};
+use ccm_core::model::resource::{ArchiveKind, Properties, Resource, Scaffold};
+use ccm_core::system::files::{self, FileKind};
+use ccm_value::text::url_scheme;
 
 /// Renders a directory of templates
 #[derive(Debug, clap::Args)]

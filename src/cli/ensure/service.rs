@@ -1,7 +1,7 @@
 //! `ccm ensure service`
 
 use super::{CliError, CommonArgs};
-use crate::model::resource::{Properties, Resource, Service};
+use ccm_core::model::resource::{Properties, Resource, Service};
 
 /// Manages a service, now and at boot
 #[derive(Debug, clap::Args)]

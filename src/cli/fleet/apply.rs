@@ -10,12 +10,11 @@ use super::select::SelectArgs;
 use crate::cli::environment::read_document;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::model::Value;
-use crate::model::json;
-use crate::model::run::{APPLY_REQUEST, ApplyRequest};
-use crate::model::text::url_scheme;
-use crate::nats::Verb;
-use crate::system::files;
+use ccm_core::model::run::{APPLY_REQUEST, ApplyRequest};
+use ccm_core::system::files;
+use ccm_nats::Verb;
+use ccm_value::text::url_scheme;
+use ccm_value::{Value, json};
 
 /// The largest manifest that is sent along; a larger one belongs into an object store.
 const MAX_INLINE_BYTES: u64 = 8 * 1024 * 1024;

@@ -1,5 +1,5 @@
 //! Asking: from flags to nodes, from nodes to lines and an exit code. What is asked is for the
-//! commands to say; what an answer means is for [`crate::fleet`].
+//! commands to say; what an answer means is for [`ccm_fleet`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use super::report::{Format, Reporter, Show, Summing};
 use super::values::BadValue;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::engine::{Level, Line};
-use crate::fleet::answer::Told;
-use crate::fleet::fold::{Counts, Outcome};
-use crate::fleet::gather::{Ask, Gatherer};
-use crate::fleet::inventory::Inventory;
-use crate::fleet::selection::Selection;
-use crate::fleet::sweep::{Course, Ended, Pace, sweep};
-use crate::model::amount::Amount;
-use crate::model::governor::{Claim, GovernorName, Timeout};
-use crate::model::node::NodeName;
-use crate::model::text::parse_wait;
-use crate::nats::{Connection, Subjects, Verb};
-use crate::system::{Accounts, SystemClock};
+use ccm_core::engine::{Level, Line};
+use ccm_core::model::amount::Amount;
+use ccm_core::model::governor::{Claim, GovernorName, Timeout};
+use ccm_core::model::node::NodeName;
+use ccm_core::system::{Accounts, SystemClock};
+use ccm_fleet::answer::Told;
+use ccm_fleet::fold::{Counts, Outcome};
+use ccm_fleet::gather::{Ask, Gatherer};
+use ccm_fleet::inventory::Inventory;
+use ccm_fleet::selection::Selection;
+use ccm_fleet::sweep::{Course, Ended, Pace, sweep};
+use ccm_nats::{Connection, Subjects, Verb};
+use ccm_value::text::parse_wait;
 
 /// How long a node may take to answer what costs it nothing.
 pub(super) const SOON: Duration = Duration::from_secs(10);

@@ -9,14 +9,14 @@ use super::Place;
 use crate::cli::environment::{FactArgs, environment};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::engine::{Level, Line};
-use crate::fleet::bundle::pack;
-use crate::fleet::bundles::{Bundles, Users, Version, Wanted, shown};
-use crate::model::json;
-use crate::model::node::Token;
-use crate::model::text::{count_of, go_time};
-use crate::run::ManifestLocation;
-use crate::system::{Clock as _, SystemClock};
+use ccm_core::engine::{Level, Line};
+use ccm_core::model::node::Token;
+use ccm_core::run::ManifestLocation;
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_fleet::bundle::pack;
+use ccm_fleet::bundles::{Bundles, Users, Version, Wanted, shown};
+use ccm_value::json;
+use ccm_value::text::{count_of, go_time};
 
 /// How many users of a bundle are named.
 const NAMED: usize = 5;

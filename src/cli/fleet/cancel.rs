@@ -6,8 +6,8 @@ use super::report::Show;
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::model::run::RunId;
-use crate::nats::Verb;
+use ccm_core::model::run::RunId;
+use ccm_nats::Verb;
 
 /// Cancels a run that is going on or waiting; the resource at work is finished first
 #[derive(Debug, clap::Args)]

@@ -9,13 +9,13 @@ use super::Place;
 use super::ask::{WORK, caller, wait};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::fleet::bundles::shown;
-use crate::fleet::drift::{self, NodeDrift, Standing, Touched};
-use crate::fleet::probe;
-use crate::model::json;
-use crate::model::node::NodeName;
-use crate::model::text::{count_of, to_the_second};
-use crate::system::{Clock as _, SystemClock};
+use ccm_core::model::node::NodeName;
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_fleet::bundles::shown;
+use ccm_fleet::drift::{self, NodeDrift, Standing, Touched};
+use ccm_fleet::probe;
+use ccm_value::json;
+use ccm_value::text::{count_of, to_the_second};
 
 /// Shows what differs on nodes from what they are assigned, and since when
 #[derive(Debug, clap::Args)]

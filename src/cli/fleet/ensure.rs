@@ -15,11 +15,11 @@ use super::select::SelectArgs;
 use crate::cli::ensure::{Host, Typed};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::model::document;
-use crate::model::request::{ENSURE_REQUEST, parse_ensure};
-use crate::model::resource::{Properties, Resource};
-use crate::nats::Verb;
-use crate::system::files;
+use ccm_core::model::request::{ENSURE_REQUEST, parse_ensure};
+use ccm_core::model::resource::{Properties, Resource};
+use ccm_core::system::files;
+use ccm_nats::Verb;
+use ccm_value::document;
 
 /// The largest document of properties; servers take messages of a megabyte unless told otherwise.
 const MAX_PROPERTIES_BYTES: u64 = 8 * 1024 * 1024;

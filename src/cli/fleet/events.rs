@@ -26,13 +26,13 @@ use super::report::Format;
 use super::values::BadValue;
 use crate::cli::output::{Console, complain};
 use crate::cli::{CliError, Verdict, runtime};
-use crate::model::TypeName;
-use crate::model::json as text;
-use crate::model::node::{NodeName, Token};
-use crate::model::text::{parse_duration, parse_time};
-use crate::nats::feed::{BATCH, Begin, Feed, Gap, Heard, Stored};
-use crate::nats::{Connection, Subjects};
-use crate::system::{Clock as _, SystemClock};
+use ccm_core::model::TypeName;
+use ccm_core::model::node::{NodeName, Token};
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_nats::feed::{BATCH, Begin, Feed, Gap, Heard, Stored};
+use ccm_nats::{Connection, Subjects};
+use ccm_value::json as text;
+use ccm_value::text::{parse_duration, parse_time};
 
 /// How far back events are shown, unless told.
 const RECENT: TimeDelta = TimeDelta::hours(1);
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn since_is_a_time_or_how_long_ago() {
         let time = when("2024-01-15T08:00:00+01:00").unwrap();
-        assert_eq!(crate::model::text::go_time(&time), "2024-01-15T07:00:00Z");
+        assert_eq!(ccm_value::text::go_time(&time), "2024-01-15T07:00:00Z");
         assert!(when("2999-01-01T00:00:00Z").is_err());
         assert!(when("2h").unwrap() < SystemClock.now());
         assert!(when("yesterday").is_err());

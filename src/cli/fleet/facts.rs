@@ -6,7 +6,7 @@ use super::report::Show;
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::nats::Verb;
+use ccm_nats::Verb;
 
 /// Shows the facts of nodes, or what a path finds in them
 #[derive(Debug, clap::Args)]

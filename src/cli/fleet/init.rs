@@ -6,10 +6,10 @@ use super::Place;
 use super::values::BadValue;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::engine::{Level, Line};
-use crate::model::text::parse_wait;
-use crate::nats::connection::Exposure;
-use crate::nats::streams::{self, InitOptions};
+use ccm_core::engine::{Level, Line};
+use ccm_nats::connection::Exposure;
+use ccm_nats::streams::{self, InitOptions};
+use ccm_value::text::parse_wait;
 
 /// Creates or updates the streams and buckets of a fleet; changes nothing the second time
 #[derive(Debug, clap::Args)]

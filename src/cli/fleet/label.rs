@@ -9,10 +9,10 @@ use super::ask::{FormatArgs, inventory};
 use super::report::Format;
 use crate::cli::output::{Console, complain};
 use crate::cli::{CliError, Verdict, runtime};
-use crate::model::label::{BadLabel, LabelName, Labels, parse_label};
-use crate::model::node::NodeName;
-use crate::nats::kv::Bucket;
-use crate::nats::streams::LABELS;
+use ccm_core::model::label::{BadLabel, LabelName, Labels, parse_label};
+use ccm_core::model::node::NodeName;
+use ccm_nats::kv::Bucket;
+use ccm_nats::streams::LABELS;
 
 /// How often a change is tried again because somebody else was quicker.
 const MOST_TRIES: usize = 10;

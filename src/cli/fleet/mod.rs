@@ -33,9 +33,9 @@ use super::environment::NatsArgs;
 use super::output::Console;
 use super::signing::SigningArgs;
 use super::{CliError, Verdict};
-use crate::model::node::Token;
-use crate::nats::subject::DEFAULT_PREFIX;
-use crate::nats::{Connection, Subjects};
+use ccm_core::model::node::Token;
+use ccm_nats::subject::DEFAULT_PREFIX;
+use ccm_nats::{Connection, Subjects};
 
 /// Manages a fleet over NATS
 #[derive(Debug, clap::Args)]

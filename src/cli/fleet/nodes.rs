@@ -9,10 +9,10 @@ use super::report::Format;
 use super::select::SelectArgs;
 use crate::cli::output::{Console, complain};
 use crate::cli::{CliError, Verdict, runtime};
-use crate::fleet::inventory::Inventory;
-use crate::model::json as text;
-use crate::model::node::{NodeName, NodeStatus};
-use crate::model::text::{go_time, to_the_second};
+use ccm_core::model::node::{NodeName, NodeStatus};
+use ccm_fleet::inventory::Inventory;
+use ccm_value::json as text;
+use ccm_value::text::{go_time, to_the_second};
 
 /// Lists nodes, also those that are known and away
 #[derive(Debug, clap::Args)]

@@ -9,9 +9,9 @@ use super::ask::{AskArgs, Errand, wait};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::model::node::NodeName;
-use crate::model::text::go_duration;
-use crate::nats::Verb;
+use ccm_core::model::node::NodeName;
+use ccm_nats::Verb;
+use ccm_value::text::go_duration;
 
 /// Pauses nodes: they change nothing and stay out of rollouts until resumed
 #[derive(Debug, clap::Args)]

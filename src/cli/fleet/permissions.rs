@@ -11,8 +11,8 @@ use clap::Subcommand;
 use super::Place;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::model::governor::GovernorName;
-use crate::model::node::{NodeName, Token};
+use ccm_core::model::governor::GovernorName;
+use ccm_core::model::node::{NodeName, Token};
 
 const AGENT: &str = include_str!("../../../packaging/nats/agent.conf");
 const OPERATOR: &str = include_str!("../../../packaging/nats/operator.conf");

@@ -5,7 +5,7 @@ use super::ask::{AskArgs, Errand};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::nats::Verb;
+use ccm_nats::Verb;
 
 /// Asks nodes whether they are there; names those that don't answer
 #[derive(Debug, clap::Args)]

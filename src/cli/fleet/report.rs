@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::cli::CliError;
 use crate::cli::output::{Console, complain};
-use crate::fleet::answer::Told;
-use crate::fleet::fold::{Answer, Counts, Outcome, fold};
-use crate::fleet::sweep::Ended;
-use crate::model::id::EventId;
-use crate::model::node::NodeName;
-use crate::model::text::count_of;
-use crate::model::{json, yaml};
+use ccm_core::model::id::EventId;
+use ccm_core::model::node::NodeName;
+use ccm_fleet::answer::Told;
+use ccm_fleet::fold::{Answer, Counts, Outcome, fold};
+use ccm_fleet::sweep::Ended;
+use ccm_value::text::count_of;
+use ccm_value::{json, yaml};
 
 /// For whom answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use super::ask::{AskArgs, Errand};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::model::node::NodeName;
-use crate::nats::Verb;
+use ccm_core::model::node::NodeName;
+use ccm_nats::Verb;
 
 /// Ends the pause of nodes
 #[derive(Debug, clap::Args)]

@@ -1,18 +1,18 @@
 //! Which nodes: the flags that every fleet command shares, and the selection they amount to.
 //!
-//! Who that is is decided by the inventory; see [`crate::fleet::selection`].
+//! Who that is is decided by the inventory; see [`ccm_fleet::selection`].
 
 use std::io::Read as _;
 use std::path::Path;
 
 use super::values::BadValue;
 use crate::cli::CliError;
-use crate::fleet::selection::{Selection, parse_nodes};
-use crate::model::amount::Amount;
-use crate::model::envelope::FactFilter;
-use crate::model::node::NodeName;
-use crate::system::files;
-use crate::template::filter::parse_fact;
+use ccm_core::filter::parse_fact;
+use ccm_core::model::amount::Amount;
+use ccm_core::model::envelope::FactFilter;
+use ccm_core::model::node::NodeName;
+use ccm_core::system::files;
+use ccm_fleet::selection::{Selection, parse_nodes};
 
 /// The longest list of nodes that is read.
 const MAX_LIST_BYTES: u64 = 64 * 1024 * 1024;

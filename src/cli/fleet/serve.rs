@@ -11,9 +11,9 @@ use super::ask::caller;
 use super::values::BadValue;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::fleet::web::{Options, Server, WebError};
-use crate::model::secret::Secret;
-use crate::system::files;
+use ccm_core::system::files;
+use ccm_fleet::web::{Options, Server, WebError};
+use ccm_value::secret::Secret;
 
 /// No file that holds a token is longer.
 const MAX_TOKEN: u64 = 64 * 1024;

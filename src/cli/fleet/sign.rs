@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use super::Place;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::hiera;
-use crate::model::envelope::{
+use ccm_core::hiera;
+use ccm_core::model::envelope::{
     CALLER, DEADLINE, FILTER, NOOP, REQUEST_ID, SIGNATURE, SIGNER, TIMESTAMP,
 };
-use crate::model::json;
-use crate::model::text::url_scheme;
-use crate::nats::trust::Signer;
-use crate::nats::{Headers, Subject};
-use crate::run::ManifestLocation;
-use crate::system::{Clock as _, SystemClock, files};
+use ccm_core::run::ManifestLocation;
+use ccm_core::system::{Clock as _, SystemClock, files};
+use ccm_nats::trust::Signer;
+use ccm_nats::{Headers, Subject};
+use ccm_value::json;
+use ccm_value::text::url_scheme;
 
 /// The largest body that nodes look at.
 const MAX_BODY: u64 = 8 * 1024 * 1024;

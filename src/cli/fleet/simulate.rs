@@ -7,14 +7,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::values::BadValue;
 use super::{CliError, Console, Place, Verdict};
-use crate::agent::simulate::{Options, Simulation};
 use crate::cli::runtime;
-use crate::engine::Level;
-use crate::model::node::Token;
-use crate::model::text::parse_duration;
-use crate::run::log::{Log, Style};
-use crate::system::files::PrivateDir;
-use crate::system::{SystemClock, raise_open_files};
+use ccm_agent::simulate::{Options, Simulation};
+use ccm_core::engine::Level;
+use ccm_core::model::node::Token;
+use ccm_core::run::log::{Log, Style};
+use ccm_core::system::files::PrivateDir;
+use ccm_core::system::{SystemClock, raise_open_files};
+use ccm_value::text::parse_duration;
 
 /// Connections of the simulation itself, and files it keeps open beside.
 const SPARE_FILES: u64 = 200;

@@ -7,9 +7,9 @@ use super::ask::{AskArgs, Errand};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
-use crate::model::TypeName;
-use crate::model::request::STATUS_REQUEST;
-use crate::nats::Verb;
+use ccm_core::model::TypeName;
+use ccm_core::model::request::STATUS_REQUEST;
+use ccm_nats::Verb;
 
 /// Shows the current state of a resource on nodes
 #[derive(Debug, clap::Args)]

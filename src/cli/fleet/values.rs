@@ -1,8 +1,8 @@
 //! Values of flags: why one is refused, in the words that follow "invalid value".
 
-use crate::model::amount::BadAmount;
-use crate::model::node::BadName;
-use crate::model::text::DurationError;
+use ccm_core::model::amount::BadAmount;
+use ccm_core::model::node::BadName;
+use ccm_value::text::DurationError;
 
 /// Why the value of a flag is refused.
 #[derive(Debug, thiserror::Error)]

@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::input::{Input, InputType, Sort};
-use crate::model::document::{self, DocumentError, Node};
-use crate::model::text::parse_wait;
+use ccm_value::document::{self, DocumentError, Node};
+use ccm_value::text::parse_wait;
 
 /// How deep commands may be nested, and how many a file may hold.
 const MAX_DEPTH: usize = 16;

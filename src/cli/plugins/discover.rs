@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::definition::Definition;
-use crate::model::document::DocumentError;
-use crate::system::FileError;
-use crate::system::files::{self, FileKind, Writers};
+use ccm_core::system::FileError;
+use ccm_core::system::files::{self, FileKind, Writers};
+use ccm_value::document::DocumentError;
 
 /// How the name of a plugin file ends.
 const ENDING: &str = "-plugin.yaml";

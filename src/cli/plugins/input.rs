@@ -6,9 +6,9 @@
 use std::path::Path;
 
 use crate::cli::CliError;
-use crate::hiera;
-use crate::model::Value;
-use crate::system::files::{self, FileKind};
+use ccm_core::hiera;
+use ccm_core::system::files::{self, FileKind};
+use ccm_value::Value;
 
 /// Flags that every command has.
 const TAKEN: [&str; 3] = ["help", "prompt", "no-prompt"];

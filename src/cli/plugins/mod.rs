@@ -22,7 +22,7 @@ use self::definition::Entry;
 use self::discover::{Plugin, PluginError};
 use self::run::Call;
 use super::{CliError, Verdict, environment};
-use crate::facts::Places;
+use ccm_core::facts::Places;
 
 /// All plugins there are.
 pub(super) struct Plugins {

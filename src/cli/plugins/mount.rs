@@ -9,8 +9,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::definition::{Body, Entry};
 use super::input::{Input, InputType};
 use crate::cli::CliError;
-use crate::model::Value;
-use crate::model::value::Map;
+use ccm_value::Value;
+use ccm_value::value::Map;
 
 /// The opposite of the question before a command runs.
 const NO_PROMPT: &str = "no-prompt";

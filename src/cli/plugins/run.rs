@@ -15,15 +15,13 @@ use super::discover;
 use super::mount::Given;
 use crate::cli::output::{ask, complain};
 use crate::cli::{CliError, Verdict, environment};
-use crate::model::Value;
-use crate::model::document;
-use crate::model::text::split_words;
-use crate::run::environment::MAX_READ;
-use crate::system::runner::Passthrough;
-use crate::system::{self, files};
-use crate::template::CallError;
-use crate::template::env::{Function, Functions};
-use crate::template::go;
+use ccm_core::run::environment::MAX_READ;
+use ccm_core::system::runner::Passthrough;
+use ccm_core::system::{self, files};
+use ccm_template::env::{Function, Functions};
+use ccm_template::{CallError, go};
+use ccm_value::text::split_words;
+use ccm_value::{Value, document};
 
 /// The file that `.Config` comes from, where App Builder keeps it.
 const CONFIG: &str = "appbuilder/builder-cfg.yaml";

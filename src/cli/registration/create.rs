@@ -4,8 +4,8 @@ use super::{Identity, check, line};
 use crate::cli::environment::{NatsArgs, split_pair};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::engine::{Level, Sink as _};
-use crate::nats::registration::Destination;
+use ccm_core::engine::{Level, Sink as _};
+use ccm_nats::registration::Destination;
 
 /// Registers a service by hand
 #[derive(Debug, clap::Args)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::engine::{Level, Line, Sink as _};
-use crate::model::text::parse_wait;
-use crate::nats::registration::StreamOptions;
+use ccm_core::engine::{Level, Line, Sink as _};
+use ccm_nats::registration::StreamOptions;
+use ccm_value::text::parse_wait;
 
 /// Creates the stream of registrations, or brings it up to date
 #[derive(Debug, clap::Args)]

@@ -13,8 +13,8 @@ use clap::Subcommand;
 use super::environment::NatsArgs;
 use super::output::Console;
 use super::{CliError, Verdict};
-use crate::engine::{Level, Line};
-use crate::model::registration::{Entry, Port};
+use ccm_core::engine::{Level, Line};
+use ccm_core::model::registration::{Entry, Port};
 
 /// Finds, watches and changes registered services
 #[derive(Debug, clap::Args)]

@@ -6,9 +6,9 @@ use super::Words;
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::engine::{Level, Line};
-use crate::model::registration::Entry;
-use crate::model::{json, yaml};
+use ccm_core::engine::{Level, Line};
+use ccm_core::model::registration::Entry;
+use ccm_value::{json, yaml};
 
 /// Shows registered services
 #[derive(Debug, clap::Args)]
@@ -96,7 +96,7 @@ fn text(entries: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::registration::Port;
+    use ccm_core::model::registration::Port;
 
     fn entry(service: &str, address: &str) -> Entry {
         Entry {

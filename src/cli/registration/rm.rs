@@ -6,7 +6,7 @@ use super::{Identity, check, line};
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::{Console, ask};
 use crate::cli::{CliError, Verdict, runtime};
-use crate::engine::{Level, Sink as _};
+use ccm_core::engine::{Level, Sink as _};
 
 /// The longest answer that is read.
 const MAX_ANSWER: u64 = 1024;

@@ -7,9 +7,9 @@ use super::{Words, line};
 use crate::cli::environment::NatsArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::engine::{Level, Line, Sink as _};
-use crate::model::registration::Entry;
-use crate::nats::registration::{Change, Watch};
+use ccm_core::engine::{Level, Line, Sink as _};
+use ccm_core::model::registration::Entry;
+use ccm_nats::registration::{Change, Watch};
 
 /// Shows registered services, then what changes
 #[derive(Debug, clap::Args)]

@@ -3,18 +3,17 @@
 
 use std::time::Duration;
 
-use ccm::agent::config::Config;
-use ccm::nats::streams::{DESIRED, MANIFESTS, NODES, REPORTED};
-use ccm::nats::{Connection, Verb};
+use ccm_agent::config::Config;
+use ccm_nats::streams::{DESIRED, MANIFESTS, NODES, REPORTED};
+use ccm_nats::{Connection, Verb};
 use serde_json::{Value, json};
 
-use crate::support::TestEnv;
 use crate::support::agent::{self, AgentProcess, ask, config, start};
 use crate::support::http::{Answer, Server};
 use crate::support::nats::{MONITOR, NatsServer, own_address};
-use crate::support::pack;
 use crate::support::poll::{eventually, when};
 use crate::support::setup::Setup;
+use crate::support::{TestEnv, pack};
 
 fn manifest(path: &str, content: &str) -> String {
     format!(
@@ -164,7 +163,7 @@ async fn presence_comes_with_the_agent_and_goes_with_it() {
 /// Stores a bundle and assigns it to `web1.lab`.
 async fn assign(client: &Connection, generation: u64, text: &str, noop: bool) {
     let bytes = bundle(text);
-    let digest = ccm::system::Digest::of(&bytes).to_string();
+    let digest = ccm_core::system::Digest::of(&bytes).to_string();
     let store = client.objects(MANIFESTS).await.unwrap();
     store.put(&format!("app/{digest}"), &bytes).await.unwrap();
     let assignment = json!({
@@ -224,7 +223,7 @@ async fn a_bundle_that_is_not_what_was_promised_is_not_applied() {
     let text = manifest(&env.at("motd"), "good");
     assign(&client, 1, &text, false).await;
     // Somebody replaces the object under the same name.
-    let digest = ccm::system::Digest::of(&bundle(&text)).to_string();
+    let digest = ccm_core::system::Digest::of(&bundle(&text)).to_string();
     let store = client.objects(MANIFESTS).await.unwrap();
     let evil = bundle(&manifest(&env.at("motd"), "evil"));
     store.put(&format!("app/{digest}"), &evil).await.unwrap();
@@ -335,8 +334,8 @@ async fn fetch(url: &str) -> Option<String> {
     let get = move || {
         let mut body = Vec::new();
         let limit = Duration::from_secs(5);
-        let request = ccm::system::http::Request::new(&url, limit, 1 << 20);
-        ccm::system::http::get(&request, &ccm::system::SystemClock, &mut body).ok()?;
+        let request = ccm_core::system::http::Request::new(&url, limit, 1 << 20);
+        ccm_core::system::http::get(&request, &ccm_core::system::SystemClock, &mut body).ok()?;
         String::from_utf8(body).ok()
     };
     tokio::task::spawn_blocking(get).await.unwrap()

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ccm::nats::{Headers, Stop, Verb};
+use ccm_nats::{Headers, Stop, Verb};
 use tokio::time::Duration;
 
 use crate::support::TestEnv;
@@ -163,10 +163,10 @@ async fn an_agent_that_is_killed_again_and_again_loses_no_event_and_tells_none_t
 async fn a_node_of_the_cluster_dies_and_requests_and_events_go_on() {
     let mut cluster = Cluster::start();
     let client = cluster.client().await;
-    let mut options = ccm::nats::streams::InitOptions::new(subjects());
+    let mut options = ccm_nats::streams::InitOptions::new(subjects());
     options.replicas = Some(3);
     eventually("the cluster has made the streams", async || {
-        ccm::nats::streams::init(&client, &options).await.ok()
+        ccm_nats::streams::init(&client, &options).await.ok()
     })
     .await;
     let env = TestEnv::new();

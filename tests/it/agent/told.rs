@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use ccm::nats::streams::NODES;
-use ccm::nats::{Headers, Verb};
+use ccm_nats::streams::NODES;
+use ccm_nats::{Headers, Verb};
 use serde_json::Value;
 
 use crate::support::TestEnv;

@@ -1,8 +1,8 @@
 //! What a node can be asked.
 
-use ccm::model::envelope;
-use ccm::nats::{Headers, Stop, Verb};
-use ccm::system::{Clock as _, SystemClock};
+use ccm_core::model::envelope;
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_nats::{Headers, Stop, Verb};
 use serde_json::{Value, json};
 use tokio::time::Duration;
 

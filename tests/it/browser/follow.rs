@@ -239,7 +239,7 @@ async fn a_row_stays_the_same_while_the_fleet_is_busy() {
 async fn a_table_of_thousands_holds_only_the_rows_in_sight() {
     let web = Web::start().await;
     let connection = web.connection.clone();
-    let bucket = connection.bucket(ccm::nats::streams::LABELS).await.unwrap();
+    let bucket = connection.bucket(ccm_nats::streams::LABELS).await.unwrap();
     let mut writing = tokio::task::JoinSet::new();
     for part in 0..20 {
         let bucket = bucket.clone();

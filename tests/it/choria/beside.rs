@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use ccm::nats::Verb;
+use ccm_nats::Verb;
 use serde_json::{Value, json};
 
 use super::{Server, file};

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use ccm::nats::registration::{STREAM, StreamOptions};
+use ccm_nats::registration::{STREAM, StreamOptions};
 use serde_json::json;
 
 use super::{RPC, STABLE, Server, file};

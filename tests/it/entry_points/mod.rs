@@ -12,8 +12,8 @@ mod parity;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ccm::nats::streams::{DESIRED, MANIFESTS, REPORTED};
-use ccm::nats::{Connection, Verb};
+use ccm_nats::streams::{DESIRED, MANIFESTS, REPORTED};
+use ccm_nats::{Connection, Verb};
 use serde_json::{Value, json};
 
 use crate::choria::Server;
@@ -412,7 +412,7 @@ impl World {
     ) -> Option<(Vec<Value>, Option<String>)> {
         let (type_name, properties) = case.single(directory)?;
         let request = ensure_request(&type_name, &properties);
-        let mut headers = ccm::nats::Headers::new();
+        let mut headers = ccm_nats::Headers::new();
         if case.noop {
             headers = headers.with("Ccm-Noop", "true").unwrap();
         }
@@ -429,7 +429,7 @@ impl World {
         let generation = self.generation.get() + 1;
         self.generation.set(generation);
         let bundle = pack::tgz(&[("manifest.yaml", &case.manifest(directory))]);
-        let digest = ccm::system::Digest::of(&bundle).to_string();
+        let digest = ccm_core::system::Digest::of(&bundle).to_string();
         let store = self.client.objects(MANIFESTS).await.unwrap();
         store.put(&format!("app/{digest}"), &bundle).await.unwrap();
         let assignment = json!({

@@ -2,8 +2,8 @@
 //! takes from the node: slots, pending refreshes, the package module, registrations, checks, the log.
 //! And the session of the pipe, and two counters of the daemon.
 
-use ccm::nats::Verb;
-use ccm::nats::registration::{STREAM, StreamOptions};
+use ccm_nats::Verb;
+use ccm_nats::registration::{STREAM, StreamOptions};
 use serde_json::{Value, json};
 
 use super::{NODE, World, with_module};

@@ -183,7 +183,7 @@ async fn what_expires_is_seen_to_leave() {
     nodes.put("default.web1", "{}".into()).await.unwrap();
     let left = async {
         loop {
-            if let ccm::nats::kv::Change::Removed { key, .. } = watch.next().await.unwrap() {
+            if let ccm_nats::kv::Change::Removed { key, .. } = watch.next().await.unwrap() {
                 return key;
             }
         }

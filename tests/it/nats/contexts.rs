@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ccm::nats::context::resolve;
-use ccm::nats::{Connection, Given, NatsError, Patience, connect};
+use ccm_nats::context::resolve;
+use ccm_nats::{Connection, Given, NatsError, Patience, connect};
 use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ async fn credentials_that_were_renewed_count_at_the_next_try() {
     let world = World::new();
     let file = world.write("a.creds", &trust.creds(&KeyPair::new_account()));
     let mut settings = server.settings();
-    settings.login = ccm::nats::context::Login::Creds(ccm::nats::context::Material::File(
+    settings.login = ccm_nats::context::Login::Creds(ccm_nats::context::Material::File(
         Path::new(&file).to_owned(),
     ));
     let connection = connect(&settings, Patience::ForEver, "test").await.unwrap();

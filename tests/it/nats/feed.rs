@@ -1,8 +1,8 @@
 //! Stored events, read and followed: each once and in order, also when the server goes away.
 
-use ccm::nats::feed::Reading;
-use ccm::nats::streams::{InitOptions, init};
-use ccm::nats::{Connection, NatsError, Subjects};
+use ccm_nats::feed::Reading;
+use ccm_nats::streams::{InitOptions, init};
+use ccm_nats::{Connection, NatsError, Subjects};
 use chrono::{DateTime, Utc};
 use tokio::sync::mpsc;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream;
-use ccm::nats::{Bytes, Headers, Link, NatsError, Patience, Stop, Subject, connect};
+use ccm_nats::{Bytes, Headers, Link, NatsError, Patience, Stop, Subject, connect};
 
 use crate::support::nats::{Cluster, NatsServer};
 use crate::support::poll::{LIMIT, eventually};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ccm::nats::micro::{Endpoint, Served, Service, serve};
-use ccm::nats::{Connection, Headers, NatsError, Reply, Stop, Subject};
+use ccm_nats::micro::{Endpoint, Served, Service, serve};
+use ccm_nats::{Connection, Headers, NatsError, Reply, Stop, Subject};
 use serde_json::{Value, json};
 
 use crate::support::nats::{NatsServer, python};
@@ -202,7 +202,7 @@ async fn a_service_outlives_its_server() {
     answering(start(&connection, "web1").await);
     let mut state = connection.state();
     server.restart();
-    let again = |link: &ccm::nats::Link| matches!(link, ccm::nats::Link::Up { connects: 2 });
+    let again = |link: &ccm_nats::Link| matches!(link, ccm_nats::Link::Up { connects: 2 });
     state.wait_for(again).await.unwrap();
     assert!(ask(&server.client().await, "t.all.ping").await.is_ok());
 }

@@ -1,8 +1,8 @@
 //! Buckets and objects, and watching them through a restarted server.
 
 use async_nats::jetstream::{kv, object_store};
-use ccm::nats::kv::Change;
-use ccm::nats::{NatsError, object};
+use ccm_nats::kv::Change;
+use ccm_nats::{NatsError, object};
 use tokio::time::timeout;
 
 use crate::support::nats::NatsServer;
@@ -115,12 +115,12 @@ async fn no_consumers(server: &NatsServer, stream: &str) {
 }
 
 /// Returns the next change, which must come.
-async fn next(watch: &mut ccm::nats::kv::Watch) -> Change {
+async fn next(watch: &mut ccm_nats::kv::Watch) -> Change {
     timeout(LIMIT, watch.next()).await.unwrap().unwrap()
 }
 
 /// Reads a watch up to the present and returns the keys and values told.
-async fn present(watch: &mut ccm::nats::kv::Watch) -> Vec<(String, String)> {
+async fn present(watch: &mut ccm_nats::kv::Watch) -> Vec<(String, String)> {
     let mut told = Vec::new();
     loop {
         match next(watch).await {
@@ -208,7 +208,7 @@ async fn an_object_of_many_chunks_is_read_back_and_checked() {
     let content: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
     let stored = store.put("site/a b", &content).await.unwrap();
     assert_eq!(store.get("site/a b", 1_000_000).await.unwrap(), content);
-    let digest = ccm::system::Digest::of(&content).to_string();
+    let digest = ccm_core::system::Digest::of(&content).to_string();
     assert_eq!(stored.digest, Some(digest));
     assert_eq!(store.info("site/a b").await.unwrap(), Some(stored.clone()));
     assert_eq!(store.list().await.unwrap(), [stored]);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ccm::agent::config::Registration;
-use ccm::nats::registration::{Destination, STREAM, StreamOptions};
+use ccm_agent::config::Registration;
+use ccm_nats::registration::{Destination, STREAM, StreamOptions};
 use futures_util::StreamExt as _;
 
 use crate::support::TestEnv;

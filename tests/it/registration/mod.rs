@@ -8,9 +8,9 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use async_nats::jetstream::stream::Config;
-use ccm::model::registration::{Entry, Port, Ttl};
-use ccm::nats::registration::{Destination, STREAM, StreamOptions};
-use ccm::nats::{Patience, Settings, connect};
+use ccm_core::model::registration::{Entry, Port, Ttl};
+use ccm_nats::registration::{Destination, STREAM, StreamOptions};
+use ccm_nats::{Patience, Settings, connect};
 use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 

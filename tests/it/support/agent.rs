@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use ccm::agent::Agent;
-use ccm::agent::config::{Config, SpoolConfig};
-use ccm::agent::metrics::Metrics;
-use ccm::engine::Level;
-use ccm::model::node::NodeName;
-use ccm::nats::streams::{self, InitOptions};
-use ccm::nats::{Connection, Headers, NatsError, Reply, Subject, Subjects, Verb};
-use ccm::run::log::{Log, Style};
-use ccm::system::SystemClock;
+use ccm_agent::Agent;
+use ccm_agent::config::{Config, SpoolConfig};
+use ccm_agent::metrics::Metrics;
+use ccm_core::engine::Level;
+use ccm_core::model::node::NodeName;
+use ccm_core::run::log::{Log, Style};
+use ccm_core::system::SystemClock;
+use ccm_nats::streams::{self, InitOptions};
+use ccm_nats::{Connection, Headers, NatsError, Reply, Subject, Subjects, Verb};
 use serde_json::Value;
 
 use super::TestEnv;

@@ -1,8 +1,8 @@
 //! What most tests of an agent begin with: a server, a client of it, and one agent that answers.
 
-use ccm::agent::Agent;
-use ccm::agent::config::Config;
-use ccm::nats::{Connection, Verb};
+use ccm_agent::Agent;
+use ccm_agent::config::Config;
+use ccm_nats::{Connection, Verb};
 
 use super::TestEnv;
 use super::agent::{self, AgentProcess};

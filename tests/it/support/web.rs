@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::ops::Deref;
 use std::process::Child;
 
-use ccm::nats::Connection;
-use ccm::nats::streams::{DESIRED, NODES, REPORTED, ROLLOUTS};
+use ccm_nats::Connection;
+use ccm_nats::streams::{DESIRED, NODES, REPORTED, ROLLOUTS};
 use serde_json::{Value, json};
 
 use super::agent::init;
@@ -333,7 +333,7 @@ fn now() -> String {
 
 fn event_id(number: u32) -> String {
     let now = chrono::Utc::now();
-    ccm::model::id::EventId::new(now, u128::from(number)).to_string()
+    ccm_core::model::id::EventId::new(now, u128::from(number)).to_string()
 }
 
 fn merge(base: &mut Value, more: Value) {

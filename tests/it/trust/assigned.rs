@@ -1,10 +1,10 @@
 //! Assignments that somebody put into the bucket: only a trusted signer's are followed.
 
-use ccm::model::Value;
-use ccm::model::node::{ASSIGNMENT, Assignment, NodeName, Report};
-use ccm::nats::trust::Signer;
-use ccm::nats::{Headers, Verb};
-use ccm::system::{Clock as _, SystemClock};
+use ccm_core::model::node::{ASSIGNMENT, Assignment, NodeName, Report};
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_nats::trust::Signer;
+use ccm_nats::{Headers, Verb};
+use ccm_value::Value;
 
 use super::{NODE, ask_signed, setup};
 use crate::support::agent::subjects;

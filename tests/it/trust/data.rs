@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream::kv::Store;
-use ccm::agent::config::Config;
-use ccm::nats::trust::Signer;
+use ccm_agent::config::Config;
+use ccm_nats::trust::Signer;
 
 use super::sources::{content_becomes, is_denied, signed};
 use super::trusting;

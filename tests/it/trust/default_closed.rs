@@ -1,8 +1,8 @@
 //! An agent whose file says nothing about trust obeys servers on its own machine and no others.
 
-use ccm::model::node::{ASSIGNMENT, NodeName};
-use ccm::nats::trust::Signer;
-use ccm::nats::{Connection, Headers, Verb};
+use ccm_core::model::node::{ASSIGNMENT, NodeName};
+use ccm_nats::trust::Signer;
+use ccm_nats::{Connection, Headers, Verb};
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;

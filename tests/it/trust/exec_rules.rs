@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use ccm::nats::trust::Signer;
-use ccm::nats::{Headers, Verb};
+use ccm_nats::trust::Signer;
+use ccm_nats::{Headers, Verb};
 use serde_json::{Value, json};
 
 use super::{answer_to, ensure_body, trusting};

@@ -1,12 +1,12 @@
 //! Every way to forge a request, against a real agent on a real server.
 
-use ccm::model::envelope::{
+use ccm_core::model::envelope::{
     CALLER, DEADLINE, FILTER, NOOP, REQUEST_ID, SIGNATURE, SIGNER, TIMESTAMP,
 };
-use ccm::model::node::NodeName;
-use ccm::nats::trust::Signer;
-use ccm::nats::{Headers, Subject, Verb};
-use ccm::system::{Clock as _, SystemClock};
+use ccm_core::model::node::NodeName;
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_nats::trust::Signer;
+use ccm_nats::{Headers, Subject, Verb};
 use chrono::TimeDelta;
 use serde_json::Value;
 use tokio::time::Duration;

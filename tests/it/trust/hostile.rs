@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use async_nats::HeaderMap;
-use ccm::model::envelope::{DEADLINE, FILTER, NOOP, SIGNATURE, SIGNER, TIMESTAMP};
-use ccm::nats::trust::Signer;
-use ccm::nats::{Headers, Verb};
+use ccm_core::model::envelope::{DEADLINE, FILTER, NOOP, SIGNATURE, SIGNER, TIMESTAMP};
+use ccm_nats::trust::Signer;
+use ccm_nats::{Headers, Verb};
 use serde_json::{Value, json};
 
 use super::{NODE, ask_signed};
@@ -101,7 +101,7 @@ async fn a_flood_of_hostile_messages_changes_nothing_and_the_next_good_request_w
     }
     raw.flush().await.unwrap();
 
-    let node: ccm::model::node::NodeName = NODE.parse().unwrap();
+    let node: ccm_core::model::node::NodeName = NODE.parse().unwrap();
     let subject = agent::subjects().node(&node.token(), Verb::Ping);
     let answer = eventually("an answer after the flood", async || {
         let mut headers = Headers::new();
@@ -188,7 +188,7 @@ async fn no_secret_is_told_by_events_logs_answers_metrics_audit_or_files() {
     let exec = json!({"name": "secret command", "command": format!("/bin/echo {SECRET}"),
         "environment": [format!("TOKEN={SECRET}")], "sensitive": true, "logoutput": true});
     // A secret that can be guessed is told by its checksum, too.
-    let digest = ccm::system::Digest::of(SECRET.as_bytes()).to_string();
+    let digest = ccm_core::system::Digest::of(SECRET.as_bytes()).to_string();
     let mut answers = String::new();
     for (type_name, properties) in [
         ("file", owned("plain", SECRET)),

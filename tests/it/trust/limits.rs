@@ -4,7 +4,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use ccm::nats::Verb;
+use ccm_nats::Verb;
 use serde_json::json;
 
 use crate::support::TestEnv;

@@ -1,10 +1,10 @@
 //! A signer with a policy can't lock out one without: neither by generations nor by requests.
 
-use ccm::model::Value;
-use ccm::model::node::{ASSIGNMENT, Assignment, NodeName, Report};
-use ccm::nats::trust::Signer;
-use ccm::nats::{Headers, Verb};
-use ccm::system::{Clock as _, SystemClock};
+use ccm_core::model::node::{ASSIGNMENT, Assignment, NodeName, Report};
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_nats::trust::Signer;
+use ccm_nats::{Headers, Verb};
+use ccm_value::Value;
 use serde_json::json;
 
 use super::{NODE, answer_to, ask_signed, setup};

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use ccm::agent::Agent;
-use ccm::agent::config::Config;
-use ccm::agent::metrics::Metrics;
-use ccm::engine::Level;
-use ccm::model::envelope::{DIFF, NOOP};
-use ccm::nats::trust::Signer;
-use ccm::nats::{Connection, Headers, Verb};
-use ccm::run::log::{Log, Style};
-use ccm::system::SystemClock;
+use ccm_agent::Agent;
+use ccm_agent::config::Config;
+use ccm_agent::metrics::Metrics;
+use ccm_core::engine::Level;
+use ccm_core::model::envelope::{DIFF, NOOP};
+use ccm_core::run::log::{Log, Style};
+use ccm_core::system::SystemClock;
+use ccm_nats::trust::Signer;
+use ccm_nats::{Connection, Headers, Verb};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -24,13 +24,13 @@ mod status_programs;
 use std::path::Path;
 use std::time::Duration;
 
-use ccm::agent::Agent;
-use ccm::agent::config::{Config, Signer as Listed, Trust};
-use ccm::model::document::parse;
-use ccm::model::node::NodeName;
-use ccm::model::policy::Policy;
-use ccm::nats::trust::Signer;
-use ccm::nats::{Connection, Headers, Reply, Verb};
+use ccm_agent::Agent;
+use ccm_agent::config::{Config, Signer as Listed, Trust};
+use ccm_core::model::node::NodeName;
+use ccm_core::model::policy::Policy;
+use ccm_nats::trust::Signer;
+use ccm_nats::{Connection, Headers, Reply, Verb};
+use ccm_value::document::parse;
 
 use crate::support::TestEnv;
 use crate::support::agent::{self, config, subjects};

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use async_nats::jetstream::consumer::push;
 use async_nats::{Client, ConnectOptions};
-use ccm::agent::Agent;
-use ccm::model::envelope::REQUEST_ID;
-use ccm::nats::streams::{NODES, REPORTED};
-use ccm::nats::{Headers, NatsError, Subject, Verb};
+use ccm_agent::Agent;
+use ccm_core::model::envelope::REQUEST_ID;
+use ccm_nats::streams::{NODES, REPORTED};
+use ccm_nats::{Headers, NatsError, Subject, Verb};
 use serde_json::{Value, json};
 
 use super::roles::Site;
@@ -218,15 +218,15 @@ async fn no_role_may_publish_or_hear_more_than_it_needs() {
 /// Starts the agent of web2 in this process.
 async fn victim(site: &Site, directory: &Path) -> Agent {
     let url = site.server.url().replace("//", "//web2:pw@");
-    let mut settings = ccm::nats::Settings::plain(&url).unwrap();
+    let mut settings = ccm_nats::Settings::plain(&url).unwrap();
     settings.inbox_prefix = Some(format!("_INBOX_{WEB2}"));
-    let log = ccm::run::log::Log::to(
+    let log = ccm_core::run::log::Log::to(
         std::io::sink(),
-        ccm::run::log::Style::Text,
-        ccm::engine::Level::Error,
-        ccm::system::SystemClock,
+        ccm_core::run::log::Style::Text,
+        ccm_core::engine::Level::Error,
+        ccm_core::system::SystemClock,
     );
-    let metrics = ccm::agent::metrics::Metrics::new("0.0.0");
+    let metrics = ccm_agent::metrics::Metrics::new("0.0.0");
     let mut config = agent::config("web2.example.net", directory);
     config.groups = vec!["web".parse().unwrap()];
     let environ = Default::default();
@@ -411,7 +411,7 @@ async fn a_denial_is_told_as_one_to_every_call() {
     let ping = subjects().all(Verb::Ping);
     let asked = web1.request(&ping, Headers::new(), "".into(), LIMIT).await;
     denied(asked.unwrap_err(), "publish on ccm.v1.default.all.ping");
-    let stop = ccm::nats::Stop {
+    let stop = ccm_nats::Stop {
         expected: None,
         silence: LIMIT,
         deadline: LIMIT,
@@ -429,7 +429,7 @@ async fn a_denial_is_told_as_one_to_every_call() {
     let mut watch = web1.watch_bucket("CCM_LABELS", ">").unwrap();
     let change = watch.next().await.unwrap();
     assert!(
-        matches!(&change, ccm::nats::kv::Change::Denied(denial)
+        matches!(&change, ccm_nats::kv::Change::Denied(denial)
             if denial.subject == "$JS.API.STREAM.INFO.KV_CCM_LABELS"),
         "{change:?}"
     );
@@ -444,9 +444,9 @@ async fn a_denial_is_told_as_one_to_every_call() {
 async fn without_its_inbox_no_call_waits_in_vain() {
     let site = Site::start();
     let url = site.server.url().replace("//", "//web1:pw@");
-    let settings = ccm::nats::Settings::plain(&url).unwrap();
-    let patience = ccm::nats::Patience::Once(LIMIT);
-    let web1 = ccm::nats::connect(&settings, patience, "test")
+    let settings = ccm_nats::Settings::plain(&url).unwrap();
+    let patience = ccm_nats::Patience::Once(LIMIT);
+    let web1 = ccm_nats::connect(&settings, patience, "test")
         .await
         .unwrap();
     for _ in 0..2 {

@@ -1,8 +1,8 @@
 //! What a signer may do, and what becomes of the rest.
 
-use ccm::model::envelope::NOOP;
-use ccm::nats::trust::Signer;
-use ccm::nats::{Headers, Verb};
+use ccm_core::model::envelope::NOOP;
+use ccm_nats::trust::Signer;
+use ccm_nats::{Headers, Verb};
 use serde_json::{Value, json};
 
 use super::{ask_signed, trusting};

@@ -1,11 +1,11 @@
 //! What a node refuses is seen wherever one looks: in the answer, in its presence and report, by
 //! `fleet nodes`, `fleet drift` and rollouts, and on the page.
 
-use ccm::model::Value as Data;
-use ccm::model::node::{ASSIGNMENT, Assignment, BundleRef, NodeName};
-use ccm::nats::Connection;
-use ccm::nats::trust::Signer;
-use ccm::system::{Clock as _, SystemClock};
+use ccm_core::model::node::{ASSIGNMENT, Assignment, BundleRef, NodeName};
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_nats::Connection;
+use ccm_nats::trust::Signer;
+use ccm_value::Value as Data;
 use serde_json::{Value, json};
 
 use crate::support::agent::subjects;
@@ -87,10 +87,10 @@ impl World {
     /// Tells the node to look at its assignment, as somebody does whose requests it refuses.
     async fn nudge(&self) {
         let node: NodeName = NODE.parse().unwrap();
-        let subject = subjects().node(&node.token(), ccm::nats::Verb::Nudge);
-        let none = ccm::nats::Headers::new();
+        let subject = subjects().node(&node.token(), ccm_nats::Verb::Nudge);
+        let none = ccm_nats::Headers::new();
         self.client
-            .publish(&subject, none, ccm::nats::Bytes::new())
+            .publish(&subject, none, ccm_nats::Bytes::new())
             .await
             .unwrap();
     }

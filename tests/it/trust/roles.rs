@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
-use ccm::nats::{Connection, Headers, Patience, Settings, Verb, connect};
+use ccm_nats::{Connection, Headers, Patience, Settings, Verb, connect};
 use serde_json::{Value, json};
 
 use crate::support::agent::subjects;
@@ -267,7 +267,7 @@ async fn an_agent_does_all_its_work() {
     });
     let entry = serde_json::from_value(entry).unwrap();
     let operator = site.connect("operator").await;
-    let stream = ccm::nats::registration::Destination::Jetstream("REGISTRATION".into());
+    let stream = ccm_nats::registration::Destination::Jetstream("REGISTRATION".into());
     operator.register(&entry, &stream).await.unwrap();
     site.until_file("web1", "backends", "first hello 2");
     // A bundle that is stored again is fetched at once.

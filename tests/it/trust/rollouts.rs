@@ -6,9 +6,9 @@
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ccm::fleet::decision;
-use ccm::model::rollout::Rollout;
-use ccm::nats::trust::Signer;
+use ccm_core::model::rollout::Rollout;
+use ccm_fleet::decision;
+use ccm_nats::trust::Signer;
 use serde_json::{Value, json};
 
 use crate::support::fleet::Fleet;

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ccm::nats::streams::{NODES, REPORTED};
-use ccm::nats::{Connection, Headers, Verb};
+use ccm_nats::streams::{NODES, REPORTED};
+use ccm_nats::{Connection, Headers, Verb};
 use serde_json::{Value, json};
 
 use crate::support::TestEnv;
@@ -250,7 +250,7 @@ fn manifest(resources: &[(&str, Value)]) -> String {
 
 async fn stored(client: &Connection, bucket: &str) -> String {
     let bucket = client.bucket(bucket).await.unwrap();
-    let node: ccm::model::node::NodeName = NODE.parse().unwrap();
+    let node: ccm_core::model::node::NodeName = NODE.parse().unwrap();
     let key = format!("default.{}", node.token());
     let entry = bucket.get(&key).await.unwrap();
     entry.map_or_else(String::new, |entry| {
@@ -467,7 +467,7 @@ fn ask_choria(env: &TestEnv, action: &str, data: Value) -> Value {
 fn choria_s_status_hides_what_a_request_calls_sensitive() {
     let env = TestEnv::new();
     let path = env.write_secret("pin", "1234");
-    let digest = ccm::system::Digest::of(b"1234").to_string();
+    let digest = ccm_core::system::Digest::of(b"1234").to_string();
     let status = |properties: Value| {
         let data = json!({"type": "file", "name": path, "properties": properties});
         ask_choria(&env, "status", data)

@@ -3,20 +3,19 @@
 
 use std::sync::{Arc, Mutex};
 
-use ccm::agent::config::Config;
-use ccm::model::signature::BundleSignature;
-use ccm::nats::Connection;
-use ccm::nats::trust::Signer;
-use ccm::system::{Clock as _, Digest, SystemClock};
+use ccm_agent::config::Config;
+use ccm_core::model::signature::BundleSignature;
+use ccm_core::system::{Clock as _, Digest, SystemClock};
+use ccm_nats::Connection;
+use ccm_nats::trust::Signer;
 use serde_json::Value;
 
 use super::trusting;
-use crate::support::TestEnv;
 use crate::support::agent::{self, start, stored_events};
 use crate::support::http::{Answer, Server};
 use crate::support::nats::NatsServer;
-use crate::support::pack;
 use crate::support::poll::{eventually, when};
+use crate::support::{TestEnv, pack};
 
 pub(super) const OBJECT: &str = "obj://SITE/site.tgz";
 

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use ccm::nats::trust::Signer;
-use ccm::nats::{Headers, Verb};
+use ccm_nats::trust::Signer;
+use ccm_nats::{Headers, Verb};
 use serde_json::{Value, json};
 
 use super::{NODE, answer_to, ensure_body, setup, trusting_all};

@@ -1,11 +1,10 @@
 //! Expressions, paths, and text that holds expressions.
 
-use ccm::model::Value;
-use ccm::model::value::Map;
-use ccm::template::Env;
-use ccm::template::expand::{self, Nulls, Span};
-use ccm::template::expr::{self, Cache, Expect};
-use ccm::template::path;
+use ccm_template::expand::{self, Nulls, Span};
+use ccm_template::expr::{self, Cache, Expect};
+use ccm_template::{Env, path};
+use ccm_value::Value;
+use ccm_value::value::Map;
 
 use super::{check, compare, environment, outcome, parts, text_of};
 

@@ -1,8 +1,8 @@
 //! Go templates, and scaffolds, whose cases are in the same files.
 
-use ccm::model::Value;
-use ccm::template::functions::functions;
-use ccm::template::go::{Options, render};
+use ccm_template::functions::functions;
+use ccm_template::go::{Options, render};
+use ccm_value::Value;
 
 use super::{check, compare, environment, outcome, parts, scaffold, text_of};
 

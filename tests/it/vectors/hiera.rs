@@ -1,10 +1,10 @@
 //! Hiera: resolution, annotations, validation, sources and output.
 
-use ccm::hiera::{self, Document, HieraError, Rule, Source};
-use ccm::model::secret::{Secret, redact_url};
-use ccm::model::value::Map;
-use ccm::model::{Value, document};
-use ccm::template::env::Facts;
+use ccm_core::hiera::{self, Document, HieraError, Rule, Source};
+use ccm_template::env::Facts;
+use ccm_value::secret::{Secret, redact_url};
+use ccm_value::value::Map;
+use ccm_value::{Value, document};
 
 use super::{check, outcome, parts, same};
 

@@ -1,9 +1,9 @@
 //! Jet templates, with their variables and context.
 
-use ccm::model::Value;
-use ccm::model::value::Map;
-use ccm::template::functions::functions;
-use ccm::template::jet::{Options, render};
+use ccm_template::functions::functions;
+use ccm_template::jet::{Options, render};
+use ccm_value::Value;
+use ccm_value::value::Map;
 
 use super::{check, compare, environment, outcome, parts, text_of};
 

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{env, fs};
 
-use ccm::model::Value;
-use ccm::template::Env;
-use ccm::template::env::Facts;
+use ccm_template::Env;
+use ccm_template::env::Facts;
+use ccm_value::Value;
 
 /// The kinds of cases that some test runs.
 const KINDS: [&str; 6] = [

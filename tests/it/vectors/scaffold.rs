@@ -6,16 +6,14 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use ccm::model::Value;
-use ccm::model::resource::Engine;
-use ccm::resource::Host;
-use ccm::resource::package::Shared;
-use ccm::resource::scaffold::Sources;
-use ccm::resource::scaffold::{self, Item, Job, Posts, Verdict};
-use ccm::resource::service::Memory;
-use ccm::system::{Accounts, SystemClock, SystemRunner};
-use ccm::template::Env;
-use ccm::template::functions::functions;
+use ccm_core::resource::Host;
+use ccm_core::resource::package::Shared;
+use ccm_core::resource::scaffold::{self, Item, Job, Posts, Sources, Verdict};
+use ccm_core::resource::service::Memory;
+use ccm_core::system::{Accounts, SystemClock, SystemRunner};
+use ccm_template::functions::functions;
+use ccm_template::{Engine, Env};
+use ccm_value::Value;
 
 use super::{environment, text_of};
 

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use ccm::model::Value;
-use ccm::resource::package::versions::{debian, generic};
+use ccm_core::resource::package::versions::{debian, generic};
+use ccm_value::Value;
 
 use super::{check, text_of};
 use crate::versions::number;

@@ -9,8 +9,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::CliError;
-use crate::model::text::go_time;
-use crate::system::files::{self, Attributes, Content, Durability};
+use ccm_core::system::files::{self, Attributes, Content, Durability};
+use ccm_value::text::go_time;
 
 /// More than any cursor needs.
 const MAX_BYTES: u64 = 4096;

@@ -8,13 +8,13 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::Args;
-use crate::fleet::answer::line_of;
-use crate::model::event::TransactionEvent;
-use crate::model::node::{NodeName, Token};
-use crate::model::run::RunSummary;
-use crate::model::text::{go_time, to_the_second};
-use crate::nats::feed::Stored;
-use crate::nats::{Subject, Subjects};
+use ccm_core::model::event::TransactionEvent;
+use ccm_core::model::node::{NodeName, Token};
+use ccm_core::model::run::RunSummary;
+use ccm_fleet::answer::line_of;
+use ccm_nats::feed::Stored;
+use ccm_nats::{Subject, Subjects};
+use ccm_value::text::{go_time, to_the_second};
 
 /// Which events are wanted; of each kind any will do, and none given means all.
 pub(super) struct Wanted {

@@ -2,16 +2,16 @@
 
 use super::Desk;
 use crate::cli::{CliError, Verdict};
-use crate::engine::{Level, Line};
-use crate::fleet::bundles::shown;
-use crate::fleet::decision::signer;
-use crate::fleet::executor::is_free;
-use crate::fleet::rollouts::catch_up;
-use crate::model::json;
-use crate::model::node::Token;
-use crate::model::rollout::{Progress, Rollout, State, Tally};
-use crate::model::text::{go_duration, to_the_second};
-use crate::system::{Clock as _, SystemClock};
+use ccm_core::engine::{Level, Line};
+use ccm_core::model::node::Token;
+use ccm_core::model::rollout::{Progress, Rollout, State, Tally};
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_fleet::bundles::shown;
+use ccm_fleet::decision::signer;
+use ccm_fleet::executor::is_free;
+use ccm_fleet::rollouts::catch_up;
+use ccm_value::json;
+use ccm_value::text::{go_duration, to_the_second};
 
 /// Shows a rollout, its waves and what became of each node
 #[derive(Debug, clap::Args)]

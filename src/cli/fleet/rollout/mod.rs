@@ -24,16 +24,16 @@ use super::ask::{caller, wait};
 use super::values::BadValue;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
-use crate::fleet::decision::TrustedSigners;
-use crate::fleet::executor::{Controller, Ending, LEASE, Role, is_free};
-use crate::fleet::outcome::exit_code;
-use crate::fleet::rollouts::Rollouts;
-use crate::model::json;
-use crate::model::node::Token;
-use crate::model::rollout::Rollout;
-use crate::nats::trust::PublicKey;
-use crate::nats::{Connection, Subjects};
-use crate::system::{Clock as _, SystemClock, random};
+use ccm_core::model::node::Token;
+use ccm_core::model::rollout::Rollout;
+use ccm_core::system::{Clock as _, SystemClock, random};
+use ccm_fleet::decision::TrustedSigners;
+use ccm_fleet::executor::{Controller, Ending, LEASE, Role, is_free};
+use ccm_fleet::outcome::exit_code;
+use ccm_fleet::rollouts::Rollouts;
+use ccm_nats::trust::PublicKey;
+use ccm_nats::{Connection, Subjects};
+use ccm_value::json;
 
 /// How often somebody who drives whatever comes looks for more.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

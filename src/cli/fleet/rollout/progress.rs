@@ -9,9 +9,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::look::{counted, progress_line, state_line};
 use crate::cli::output::Console;
-use crate::model::node::NodeName;
-use crate::model::rollout::{Progress as Of, Rollout, State, Tally};
-use crate::model::text::count_of;
+use ccm_core::model::node::NodeName;
+use ccm_core::model::rollout::{Progress as Of, Rollout, State, Tally};
+use ccm_value::text::count_of;
 
 /// Shows a rollout as it changes.
 pub(super) struct Progress<'a> {
@@ -142,7 +142,7 @@ mod tests {
 
     fn rollout() -> Rollout {
         serde_json::from_value(serde_json::json!({
-            "protocol": crate::model::rollout::ROLLOUT,
+            "protocol": ccm_core::model::rollout::ROLLOUT,
             "id": "r1",
             "bundle": {"name": "app", "digest": "ab".repeat(32)},
             "created": "2027-01-15T08:00:00Z",

@@ -6,12 +6,12 @@
 use super::super::ask::caller;
 use super::{Desk, DrivingArgs};
 use crate::cli::{CliError, Verdict};
-use crate::fleet::executor::Role;
-use crate::fleet::rollouts::Stored;
-use crate::fleet::steer;
-use crate::model::node::Token;
-use crate::model::text::count_of;
-use crate::system::{Clock as _, SystemClock};
+use ccm_core::model::node::Token;
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_fleet::executor::Role;
+use ccm_fleet::rollouts::Stored;
+use ccm_fleet::steer;
+use ccm_value::text::count_of;
 
 /// Stops a rollout before the next node, until somebody resumes it
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,288 @@
+//! The journal of a spool: which records are done with, and how many were given up.
+//!
+//! A file of fixed slots, made in full beforehand, so that a note can still be taken when the disk
+//! is full. Each slot proves itself by its checksum; one that does not is as good as empty, and
+//! then a record is sent once more. The first two slots hold the count of what was given up and
+//! are written in turn, so that one of them is always whole. When all are taken the file is
+//! written anew, beside itself, with only what still matters.
+//!
+//! ```text
+//! slot  kind:u32 a:u64 b:u64 crc:u32
+//!       "done", first, last       records from first to last are done with
+//!       "drop", total, 0          so many were given up since the spool was made
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ccm_core::system::files::{self, Durability, FileError, InPlace};
+
+const DONE: [u8; 4] = *b"done";
+const DROP: [u8; 4] = *b"drop";
+
+const SLOT: usize = 24;
+
+/// The slots of the count.
+const COUNTS: usize = 2;
+
+/// How many slots a journal has at least. Rewriting is rare, and 24 KiB are nothing.
+const SLOTS: usize = 1024;
+
+/// The longest file that is read as a journal.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Numbers from the first to the last of each pair, in order and apart from each other.
+#[derive(Debug, Default)]
+pub(super) struct Ranges(Vec<(u64, u64)>);
+
+impl Ranges {
+    /// Returns the ranges that hold all of these, which may overlap and come in any order.
+    pub(super) fn of(mut pairs: Vec<(u64, u64)>) -> Self {
+        pairs.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (first, last) in pairs {
+            match merged.last_mut() {
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+                _ => merged.push((first, last)),
+            }
+        }
+        Self(merged)
+    }
+
+    pub(super) fn contains(&self, number: u64) -> bool {
+        let behind = self.0.partition_point(|(first, _)| *first <= number);
+        let nearest = behind.checked_sub(1).and_then(|index| self.0.get(index));
+        nearest.is_some_and(|(_, last)| number <= *last)
+    }
+
+    /// Returns how many ranges there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the highest number.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.0.last().map(|(_, last)| *last)
+    }
+}
+
+/// What a journal remembers.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub done: Ranges,
+    pub dropped: u64,
+}
+
+/// The journal, open for notes.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    /// Nothing until the file could be made.
+    file: Option<Arc<InPlace>>,
+    slots: usize,
+    /// The first slot that was never written.
+    free: usize,
+    /// Which slot of the count is next.
+    turn: usize,
+    is_dirty: bool,
+}
+
+impl Journal {
+    /// Reads what an earlier process noted, if there was one. Changes nothing.
+    pub(super) fn open(path: &Path) -> Result<(Self, Memory), FileError> {
+        let mut journal = Self {
+            path: path.to_owned(),
+            file: None,
+            slots: 0,
+            free: 0,
+            turn: 0,
+            is_dirty: false,
+        };
+        let file = match InPlace::open(path) {
+            Err(error) if error.is_not_found() => return Ok((journal, Memory::default())),
+            file => file?,
+        };
+        let content = file.read(MAX_BYTES)?;
+        let (mut pairs, mut dropped) = (Vec::new(), 0);
+        let (slots, _) = content.as_chunks::<SLOT>();
+        for (index, slot) in slots.iter().enumerate() {
+            match read_slot(slot) {
+                Some((DONE, first, last)) if first <= last => pairs.push((first, last)),
+                Some((DROP, total, _)) if total >= dropped => {
+                    dropped = total;
+                    journal.turn = index + 1;
+                }
+                _ => {}
+            }
+            if slot.iter().any(|byte| *byte != 0) {
+                journal.free = index + 1;
+            }
+        }
+        journal.slots = slots.len();
+        journal.free = journal.free.max(COUNTS);
+        // Whoever wrote this may have died before it was synced.
+        journal.is_dirty = true;
+        journal.file = Some(Arc::new(file));
+        let done = Ranges::of(pairs);
+        Ok((journal, Memory { done, dropped }))
+    }
+
+    /// Whether there is a file to note anything in.
+    pub(super) fn is_open(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether so many more ranges can be noted, or the file must be written anew first.
+    pub(super) fn has_room(&self, ranges: usize) -> bool {
+        self.file.is_some() && self.slots.saturating_sub(self.free) >= ranges
+    }
+
+    /// Notes that records are done with.
+    pub(super) fn note_done(&mut self, ranges: &Ranges) -> Result<(), FileError> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let bytes: Vec<u8> = ranges.0.iter().flat_map(done_slot).collect();
+        file.write_at(position(self.free), &bytes)?;
+        self.free += ranges.0.len();
+        self.is_dirty = true;
+        Ok(())
+    }
+
+    /// Notes how many records were given up so far.
+    pub(super) fn note_dropped(&mut self, total: u64) -> Result<(), FileError> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        file.write_at(position(self.turn % COUNTS), &write_slot(DROP, total, 0))?;
+        self.turn += 1;
+        self.is_dirty = true;
+        Ok(())
+    }
+
+    /// Writes the file anew, with only this in it.
+    pub(super) fn rewrite(&mut self, done: &Ranges, dropped: u64) -> Result<(), FileError> {
+        let used = COUNTS + done.0.len();
+        let slots = SLOTS.max(used * 2);
+        let mut content = Vec::with_capacity(slots * SLOT);
+        content.extend(write_slot(DROP, dropped, 0));
+        content.extend(write_slot(DROP, dropped, 0));
+        content.extend(done.0.iter().flat_map(done_slot));
+        content.resize(slots * SLOT, 0);
+        files::write_private(&self.path, &content, Durability::Content)?;
+        // From here on the old file is nobody's: a note in it would be lost.
+        self.file = None;
+        self.file = Some(Arc::new(InPlace::open(&self.path)?));
+        (self.slots, self.free) = (slots, used);
+        Ok(())
+    }
+
+    /// Returns the file if it has to be synced. It counts as synced from now on.
+    pub(super) fn begin_sync(&mut self) -> Option<Arc<InPlace>> {
+        let is_dirty = std::mem::take(&mut self.is_dirty);
+        self.file.as_ref().filter(|_| is_dirty).map(Arc::clone)
+    }
+}
+
+fn position(slot: usize) -> u64 {
+    (slot as u64) * (SLOT as u64)
+}
+
+fn done_slot(range: &(u64, u64)) -> [u8; SLOT] {
+    write_slot(DONE, range.0, range.1)
+}
+
+fn write_slot(kind: [u8; 4], a: u64, b: u64) -> [u8; SLOT] {
+    let mut slot = [0; SLOT];
+    let parts = [&kind[..], &a.to_le_bytes(), &b.to_le_bytes()];
+    let sum = crc32fast::hash(&parts.concat()).to_le_bytes();
+    for (place, byte) in slot.iter_mut().zip(parts.into_iter().flatten().chain(&sum)) {
+        *place = *byte;
+    }
+    slot
+}
+
+fn read_slot(slot: &[u8; SLOT]) -> Option<([u8; 4], u64, u64)> {
+    let (told, sum) = slot.split_last_chunk::<4>()?;
+    if crc32fast::hash(told) != u32::from_le_bytes(*sum) {
+        return None;
+    }
+    let (kind, numbers) = told.split_first_chunk::<4>()?;
+    let (a, b) = numbers.split_first_chunk::<8>()?;
+    let b = b.first_chunk::<8>()?;
+    Some((*kind, u64::from_le_bytes(*a), u64::from_le_bytes(*b)))
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests damage files by hand, as a crash would"
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_merge_where_they_touch() {
+        let ranges = Ranges::of(vec![(5, 6), (1, 2), (3, 3), (9, 9), (5, 5)]);
+        assert_eq!(ranges.0, [(1, 3), (5, 6), (9, 9)]);
+        let held: Vec<u64> = (0..11).filter(|number| ranges.contains(*number)).collect();
+        assert_eq!(held, [1, 2, 3, 5, 6, 9]);
+        assert_eq!(ranges.last(), Some(9));
+        let all = Ranges::of(vec![(0, u64::MAX), (4, 5)]);
+        assert!(all.contains(u64::MAX));
+    }
+
+    #[test]
+    fn a_journal_remembers_across_rewrites_and_full_slots() {
+        let room = tempfile::tempdir().unwrap();
+        let path = room.path().join("journal");
+        let (mut journal, memory) = Journal::open(&path).unwrap();
+        assert_eq!((memory.dropped, memory.done.last()), (0, None));
+        assert!(!journal.has_room(1));
+        journal.rewrite(&Ranges::of(vec![(0, 4)]), 3).unwrap();
+        assert!(journal.has_room(SLOTS - 3) && !journal.has_room(SLOTS - 2));
+        journal.note_done(&Ranges::of(vec![(6, 7)])).unwrap();
+        journal.note_dropped(4).unwrap();
+        journal.note_dropped(5).unwrap();
+        assert!(journal.begin_sync().is_some() && journal.begin_sync().is_none());
+        drop(journal);
+        let (mut journal, memory) = Journal::open(&path).unwrap();
+        assert_eq!(memory.done.0, [(0, 4), (6, 7)]);
+        assert_eq!(memory.dropped, 5);
+        journal.note_done(&Ranges::of(vec![(9, 9)])).unwrap();
+        journal.note_dropped(6).unwrap();
+        let (_, memory) = Journal::open(&path).unwrap();
+        assert_eq!(memory.done.0, [(0, 4), (6, 7), (9, 9)]);
+        assert_eq!(memory.dropped, 6);
+    }
+
+    #[test]
+    fn a_torn_count_leaves_the_one_before() {
+        let room = tempfile::tempdir().unwrap();
+        let path = room.path().join("journal");
+        let (mut journal, _) = Journal::open(&path).unwrap();
+        journal.rewrite(&Ranges::default(), 0).unwrap();
+        for total in 1..5 {
+            journal.note_dropped(total).unwrap();
+            let whole = std::fs::read(&path).unwrap();
+            let mut torn = whole.clone();
+            let last = (journal.turn - 1) % COUNTS;
+            torn[last * SLOT + 6] ^= 1;
+            std::fs::write(&path, torn).unwrap();
+            assert_eq!(Journal::open(&path).unwrap().1.dropped, total - 1);
+            std::fs::write(&path, whole).unwrap();
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_journal() {
+        let room = tempfile::tempdir().unwrap();
+        let path = room.path().join("journal");
+        for content in [&b""[..], &[0; 23], &[0xff; 4096]] {
+            std::fs::write(&path, content).unwrap();
+            let (journal, memory) = Journal::open(&path).unwrap();
+            assert_eq!((memory.dropped, memory.done.last()), (0, None));
+            assert!(!journal.has_room(1));
+        }
+    }
+}

@@ -1,0 +1,584 @@
+//! Whether a filter means a node, decided from what is known of that node.
+//!
+//! The form and the meaning are Choria's: kinds of conditions must all hold; of names any one
+//! will do, of groups, facts and expressions all must hold. Where Choria is wrong or vague this is
+//! not: `>` on fractions excludes equality, `!=` on a false fact is the opposite of `==`, groups
+//! compare without case on both sides, and several expressions must all be true (Choria lets the
+//! majority win). What can't be decided is an error, and a node that can't decide does not match.
+//!
+//! Expressions come from outside, so they reach nothing: no files, no stores, only facts, labels,
+//! groups and the name. Facts are gathered by section and only when a condition names them.
+//!
+//! Read next: [`crate::model::envelope`] for the form on the wire.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{self, AtomicUsize};
+
+use regex::Regex;
+
+use crate::model::Value;
+use crate::model::envelope::{FactFilter, Filter, Operator};
+use crate::model::label::Labels;
+use crate::model::node::{NodeName, Token};
+use crate::model::text::quote;
+use ccm_template::CallError;
+use ccm_template::env::{Env, Facts, Function};
+use ccm_template::expr::{self, Cache, Expect, ExprError, Extras, Options, Program};
+use ccm_template::functions::find_fact;
+use ccm_template::go::version::{Version, satisfies};
+use ccm_template::pattern::{self, PatternError};
+
+/// The agent that Choria's filters know us by.
+const AGENT: &str = "ccm";
+
+/// How many regular expressions a filter may hold: compiling them is the dear part.
+const MAX_PATTERNS: usize = 100;
+
+/// How many functions of ours one expression may call.
+const MAX_CALLS: usize = 1_000;
+
+/// Why a filter can't be read or decided.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    #[error("invalid fact filter {}: expected NAME=VALUE, or != =~ < > <= >= instead of =", quote(.0))]
+    Fact(String),
+    #[error("invalid pattern in filter: {0}")]
+    Pattern(#[from] PatternError),
+    #[error("the filter holds more than {MAX_PATTERNS} patterns")]
+    Patterns,
+    #[error("the filter holds an empty list of expressions")]
+    NoExpression,
+    #[error("invalid filter expression: {0}")]
+    Expression(#[from] ExprError),
+    #[error("fact {fact} is a {kind}, which has no order")]
+    NoOrder { fact: String, kind: &'static str },
+    #[error("fact {fact} is a number, but {} is none", quote(.value))]
+    NoNumber { fact: String, value: String },
+}
+
+impl From<FilterError> for CallError {
+    fn from(cause: FilterError) -> Self {
+        Self::new(cause)
+    }
+}
+
+/// What is known of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    pub identity: &'a NodeName,
+    pub groups: &'a [Token],
+    pub facts: &'a Facts,
+    /// What the controller pinned; a node itself knows none.
+    pub labels: &'a Labels,
+}
+
+impl About<'_> {
+    /// Returns what a path leads to. `label.NAME` is what the controller pinned, and nothing the
+    /// node says; any other path leads into the facts, in which labels override what the node
+    /// says.
+    pub fn fact(&self, path: &str) -> Option<Value> {
+        fact(&self.trusted_facts(), self.labels, path)
+    }
+
+    fn trusted_facts(&self) -> Facts {
+        if self.labels.is_empty() {
+            self.facts.clone()
+        } else {
+            Facts::Known(self.facts.all().merge_deep(&self.labels.to_facts()))
+        }
+    }
+}
+
+fn fact(facts: &Facts, labels: &Labels, path: &str) -> Option<Value> {
+    let label = ["label.", "labels."]
+        .into_iter()
+        .find_map(|root| path.strip_prefix(root));
+    match label {
+        Some(name) => labels.get(name).map(Value::from),
+        None => find_fact(facts, path),
+    }
+}
+
+/// Returns whether a filter means a node. An error means that it does not, and says why.
+pub fn matches(filter: &Filter, about: &About<'_>) -> Result<bool, FilterError> {
+    Matcher::new(filter)?.matches(about)
+}
+
+/// A filter, ready to be asked about many nodes.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    is_for_us: bool,
+    identity: Identities,
+    groups: Vec<Name>,
+    facts: Vec<Condition>,
+    expressions: Vec<Expression>,
+}
+
+impl Matcher {
+    /// Compiles a filter.
+    pub fn new(filter: &Filter) -> Result<Self, FilterError> {
+        let names = [&filter.identity, &filter.groups, &filter.agent];
+        let patterns = names.into_iter().flatten().filter(|name| is_pattern(name));
+        let matching = |fact: &&FactFilter| fact.operator == Operator::Matches;
+        if patterns.count() + filter.facts.iter().filter(matching).count() > MAX_PATTERNS {
+            return Err(FilterError::Patterns);
+        }
+        let mut is_for_us = true;
+        for agent in &filter.agent {
+            is_for_us &= Name::new(agent, Case::Counts)?.is(AGENT);
+        }
+        if filter.compound.iter().any(Vec::is_empty) {
+            return Err(FilterError::NoExpression);
+        }
+        let expressions = filter.compound.iter().flatten();
+        Ok(Self {
+            is_for_us,
+            identity: Identities::new(&filter.identity)?,
+            groups: each(&filter.groups, |name| Name::new(name, Case::IsIgnored))?,
+            facts: each(&filter.facts, Condition::new)?,
+            expressions: each(expressions, |compound| Expression::new(&compound.expr))?,
+        })
+    }
+
+    /// Returns whether the filter means a node. An error means that it does not, and says why.
+    pub fn matches(&self, about: &About<'_>) -> Result<bool, FilterError> {
+        let has_group = |name: &Name| about.groups.iter().any(|group| name.is(group.as_str()));
+        let is_named = self.identity.hold(about.identity.as_str());
+        if !self.is_for_us || !is_named || !self.groups.iter().all(has_group) {
+            return Ok(false);
+        }
+        if self.facts.is_empty() && self.expressions.is_empty() {
+            return Ok(true);
+        }
+        let facts = about.trusted_facts();
+        for condition in &self.facts {
+            if !condition.holds(&facts, about.labels)? {
+                return Ok(false);
+            }
+        }
+        if self.expressions.is_empty() {
+            return Ok(true);
+        }
+        self.all_true(about, facts)
+    }
+
+    fn all_true(&self, about: &About<'_>, facts: Facts) -> Result<bool, FilterError> {
+        let names_facts = self.expressions.iter().any(|it| it.names_facts);
+        let extras = extras(about, &facts, names_facts);
+        let env = Env {
+            facts,
+            restricted: true,
+            ..Env::default()
+        };
+        for expression in &self.expressions {
+            let value = expression
+                .program
+                .run_with(&env, Some(&extras), &Cache::default())?;
+            if value != Value::Bool(true) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn each<T, U>(
+    items: impl IntoIterator<Item = T>,
+    make: impl FnMut(T) -> Result<U, FilterError>,
+) -> Result<Vec<U>, FilterError> {
+    items.into_iter().map(make).collect()
+}
+
+/// The names of which one is enough. A controller asks for thousands by name.
+#[derive(Clone, Debug)]
+struct Identities {
+    exact: HashSet<String>,
+    patterns: Vec<Regex>,
+}
+
+impl Identities {
+    fn new(names: &[String]) -> Result<Self, FilterError> {
+        let (patterns, exact): (Vec<_>, Vec<_>) = names.iter().partition(|name| is_pattern(name));
+        Ok(Self {
+            exact: exact.into_iter().cloned().collect(),
+            patterns: each(patterns, |pattern| compile(bare(pattern)))?,
+        })
+    }
+
+    fn hold(&self, name: &str) -> bool {
+        (self.exact.is_empty() && self.patterns.is_empty())
+            || self.exact.contains(name)
+            || self.patterns.iter().any(|pattern| pattern.is_match(name))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Counts,
+    IsIgnored,
+}
+
+/// A name, or a `/regular expression/` of names.
+#[derive(Clone, Debug)]
+enum Name {
+    Exact(String),
+    AnyCase(String),
+    Pattern(Regex),
+}
+
+impl Name {
+    fn new(text: &str, case: Case) -> Result<Self, FilterError> {
+        match (is_pattern(text), case) {
+            (true, Case::Counts) => compile(bare(text)).map(Self::Pattern),
+            (true, Case::IsIgnored) => compile(&format!("(?i){}", bare(text))).map(Self::Pattern),
+            (false, Case::Counts) => Ok(Self::Exact(text.into())),
+            (false, Case::IsIgnored) => Ok(Self::AnyCase(text.into())),
+        }
+    }
+
+    fn is(&self, name: &str) -> bool {
+        match self {
+            Self::Exact(text) => text == name,
+            Self::AnyCase(text) => text.eq_ignore_ascii_case(name),
+            Self::Pattern(pattern) => pattern.is_match(name),
+        }
+    }
+}
+
+fn is_pattern(text: &str) -> bool {
+    text.len() > 1 && text.starts_with('/') && text.ends_with('/')
+}
+
+/// Returns a pattern without the slashes around it.
+fn bare(text: &str) -> &str {
+    let inner = text.strip_prefix('/').and_then(|it| it.strip_suffix('/'));
+    inner.unwrap_or(text)
+}
+
+fn compile(text: &str) -> Result<Regex, FilterError> {
+    pattern::compile(text).map_err(FilterError::Pattern)
+}
+
+/// A comparison of one fact.
+#[derive(Clone, Debug)]
+struct Condition {
+    filter: FactFilter,
+    pattern: Option<Regex>,
+}
+
+impl Condition {
+    fn new(filter: &FactFilter) -> Result<Self, FilterError> {
+        let pattern = match filter.operator {
+            Operator::Matches => Some(compile(bare(&filter.value))?),
+            _ => None,
+        };
+        Ok(Self {
+            filter: filter.clone(),
+            pattern,
+        })
+    }
+
+    /// Returns whether it holds; for a fact that is not there nothing does.
+    fn holds(&self, facts: &Facts, labels: &Labels) -> Result<bool, FilterError> {
+        let FactFilter {
+            fact: path,
+            operator,
+            value,
+        } = &self.filter;
+        let found = match fact(facts, labels, path) {
+            None | Some(Value::Null | Value::List(_) | Value::Map(_)) => return Ok(false),
+            Some(found) => found,
+        };
+        let order = |accept: fn(Ordering) -> bool| order(path, &found, value).map(accept);
+        match operator {
+            Operator::Equal => Ok(is_equal(&found, value)),
+            Operator::NotEqual => Ok(!is_equal(&found, value)),
+            Operator::Matches => {
+                let text = found.to_string();
+                Ok(self.pattern.as_ref().is_some_and(|it| it.is_match(&text)))
+            }
+            Operator::Less => order(Ordering::is_lt),
+            Operator::Greater => order(Ordering::is_gt),
+            Operator::LessOrEqual => order(Ordering::is_le),
+            Operator::GreaterOrEqual => order(Ordering::is_ge),
+        }
+    }
+}
+
+/// Tells whether a fact is what a text says: truth in any of Go's words, numbers by their value,
+/// text without case.
+fn is_equal(fact: &Value, text: &str) -> bool {
+    match fact {
+        Value::Bool(fact) => truth(text) == Some(*fact),
+        Value::Str(fact) => fact.to_lowercase() == text.to_lowercase(),
+        number => Number::of(number)
+            .zip(Number::parse(text))
+            .is_some_and(|(fact, wanted)| fact.compare(wanted).is_eq()),
+    }
+}
+
+/// Returns the order of a fact and a text: by value for numbers, also those in text.
+fn order(path: &str, fact: &Value, text: &str) -> Result<Ordering, FilterError> {
+    let wanted = Number::parse(text);
+    match fact {
+        Value::Str(fact) => Ok(match Number::parse(fact).zip(wanted) {
+            Some((fact, wanted)) => fact.compare(wanted),
+            None => fact.to_lowercase().cmp(&text.to_lowercase()),
+        }),
+        fact => match (Number::of(fact), wanted) {
+            (Some(fact), Some(wanted)) => Ok(fact.compare(wanted)),
+            (Some(_), None) => Err(FilterError::NoNumber {
+                fact: path.into(),
+                value: text.into(),
+            }),
+            (None, _) => Err(FilterError::NoOrder {
+                fact: path.into(),
+                kind: fact.kind(),
+            }),
+        },
+    }
+}
+
+/// Reads a truth value as Go does.
+fn truth(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "t" | "true" => Some(true),
+        "0" | "f" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+/// A number, whole ones exact.
+#[derive(Clone, Copy)]
+enum Number {
+    Whole(i128),
+    Float(f64),
+}
+
+impl Number {
+    fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::Int(number) => Some(Self::Whole((*number).into())),
+            Value::Uint(number) => Some(Self::Whole((*number).into())),
+            Value::Float(number) => Some(Self::Float(*number)),
+            _ => None,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // Words such as `nan` and `inf` are text.
+        let is_number = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
+        if !text.contains(|c: char| c.is_ascii_digit()) || !text.chars().all(is_number) {
+            return None;
+        }
+        match text.parse() {
+            Ok(number) => Some(Self::Whole(number)),
+            Err(_) => text.parse().ok().map(Self::Float),
+        }
+    }
+
+    fn compare(self, other: Self) -> Ordering {
+        match (self, other) {
+            (Self::Whole(a), Self::Whole(b)) => a.cmp(&b),
+            (a, b) => a.float().total_cmp(&b.float()),
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "the other side is a float")]
+    fn float(self) -> f64 {
+        match self {
+            Self::Whole(number) => number as f64,
+            // The two zeros are one.
+            Self::Float(number) => number + 0.0,
+        }
+    }
+}
+
+/// An expression, compiled.
+#[derive(Clone, Debug)]
+struct Expression {
+    program: Program,
+    /// It may use `facts`, which are all facts as one value.
+    names_facts: bool,
+}
+
+impl Expression {
+    fn new(code: &str) -> Result<Self, FilterError> {
+        let extras = Extras {
+            variables: [
+                ("identity", Value::from("")),
+                ("groups", Vec::new().into()),
+                ("classes", Vec::new().into()),
+                ("agents", Vec::new().into()),
+                ("labels", Value::empty_map()),
+                ("facts", Value::empty_map()),
+            ]
+            .into(),
+            functions: FUNCTIONS
+                .map(|(name, _)| (name, Arc::new(|_: &[Value]| Ok(Value::Null)) as Function))
+                .into(),
+        };
+        let options = Options {
+            expect: Expect::Bool,
+            restricted: true,
+            extras: Some(&extras),
+            ..Options::default()
+        };
+        Ok(Self {
+            program: expr::compile_with(code, options)?,
+            names_facts: code.contains("facts"),
+        })
+    }
+}
+
+/// What the functions of expressions can ask about.
+struct Known {
+    groups: Vec<Token>,
+    facts: Facts,
+    labels: Labels,
+    calls: AtomicUsize,
+}
+
+type Ask = fn(&Known, &[Value]) -> Result<Value, CallError>;
+
+/// The functions of expressions, as Choria has them.
+const FUNCTIONS: [(&str, Ask); 4] = [
+    ("with", with),
+    ("fact", |known, args| match args {
+        [Value::Str(path)] => Ok(fact(&known.facts, &known.labels, path).unwrap_or(Value::Null)),
+        _ => Err("fact requires a path".into()),
+    }),
+    ("include", |_, args| match args {
+        [Value::List(list), needle] => Ok(list.iter().any(|item| is_same(item, needle)).into()),
+        [Value::Null, _] => Ok(false.into()),
+        _ => Err("include requires a list and a value".into()),
+    }),
+    ("semver", |_, args| match args {
+        [Value::Str(version), Value::Str(range)] => {
+            Ok(satisfies(range, &Version::parse(version)?)?.into())
+        }
+        _ => Err("semver requires a version and a range, both text".into()),
+    }),
+];
+
+/// Returns the names that expressions see beside `Facts`.
+fn extras(about: &About<'_>, facts: &Facts, names_facts: bool) -> Extras {
+    let groups = about.groups.iter().map(|group| Value::from(group.as_str()));
+    let groups: Value = groups.collect();
+    let mut extras = Extras {
+        variables: [
+            ("identity", about.identity.as_str().into()),
+            ("groups", groups.clone()),
+            ("classes", groups),
+            ("agents", vec![Value::from(AGENT)].into()),
+            ("labels", about.labels.to_value()),
+        ]
+        .into(),
+        ..Extras::default()
+    };
+    if names_facts {
+        extras.variables.insert("facts", facts.all());
+    }
+    let known = Arc::new(Known {
+        groups: about.groups.to_vec(),
+        facts: facts.clone(),
+        labels: about.labels.clone(),
+        calls: AtomicUsize::new(0),
+    });
+    for (name, ask) in FUNCTIONS {
+        let known = Arc::clone(&known);
+        let function: Function = Arc::new(move |args| {
+            if known.calls.fetch_add(1, atomic::Ordering::Relaxed) >= MAX_CALLS {
+                return Err(format!("more than {MAX_CALLS} calls of functions").into());
+            }
+            ask(&known, args)
+        });
+        extras.functions.insert(name, function);
+    }
+    extras
+}
+
+/// Tells whether a fact filter holds, or else whether a text names a group or the agent.
+fn with(known: &Known, args: &[Value]) -> Result<Value, CallError> {
+    let [Value::Str(query)] = args else {
+        return Err("with requires a text".into());
+    };
+    if let (false, Ok(filter)) = (is_pattern(query), parse_fact(query)) {
+        let condition = Condition::new(&filter)?;
+        return Ok(condition.holds(&known.facts, &known.labels)?.into());
+    }
+    let name = Name::new(query, Case::IsIgnored)?;
+    let mut names = known.groups.iter().map(Token::as_str).chain([AGENT]);
+    Ok(names.any(|known| name.is(known)).into())
+}
+
+/// Tells whether two values are the same, numbers by their value.
+fn is_same(a: &Value, b: &Value) -> bool {
+    match (Number::of(a), Number::of(b)) {
+        (Some(a), Some(b)) => a.compare(b).is_eq(),
+        _ => a == b,
+    }
+}
+
+/// The operators of a fact filter's text, the longer ones first.
+const OPERATORS: [(&str, Operator); 10] = [
+    ("==", Operator::Equal),
+    ("!=", Operator::NotEqual),
+    ("=~", Operator::Matches),
+    ("<=", Operator::LessOrEqual),
+    (">=", Operator::GreaterOrEqual),
+    ("=<", Operator::LessOrEqual),
+    ("=>", Operator::GreaterOrEqual),
+    ("=", Operator::Equal),
+    ("<", Operator::Less),
+    (">", Operator::Greater),
+];
+
+/// Reads a fact filter as it is typed: `os.name=debian`, `a.b>=3`, `k=/re/`, `k=~re`.
+pub fn parse_fact(text: &str) -> Result<FactFilter, FilterError> {
+    let bad = || FilterError::Fact(text.into());
+    let (at, sign, operator) = first_operator(text).ok_or_else(bad)?;
+    let fact = text.get(..at).unwrap_or_default().trim();
+    let value = text.get(at + sign.len()..).unwrap_or_default().trim();
+    if fact.is_empty() || value.is_empty() {
+        return Err(bad());
+    }
+    let operator = match operator {
+        Operator::Equal if sign == "=" && is_pattern(value) => Operator::Matches,
+        other => other,
+    };
+    let value = match operator {
+        Operator::Matches => bare(value),
+        _ => value,
+    };
+    Ok(FactFilter {
+        fact: fact.into(),
+        operator,
+        value: value.into(),
+    })
+}
+
+/// Finds the first operator; those in the queries of a path, such as `#(a=="b")`, belong to it.
+fn first_operator(text: &str) -> Option<(usize, &'static str, Operator)> {
+    let mut depth = 0_usize;
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ if depth > 0 => {}
+            _ => {
+                let rest = text.get(at..).unwrap_or_default();
+                let found = OPERATORS.iter().find(|(sign, _)| rest.starts_with(sign));
+                if let Some((sign, operator)) = found {
+                    return Some((at, sign, *operator));
+                }
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

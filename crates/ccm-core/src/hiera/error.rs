@@ -1,0 +1,88 @@
+//! What goes wrong between a source of data and the data. The texts are those authors know from
+//! upstream; a URL in them never shows its credentials.
+
+use std::path::PathBuf;
+
+use super::sources::Source;
+use super::validate::Invalid;
+use crate::model::document::DocumentError;
+use ccm_template::CallError;
+use ccm_template::expr::ExprError;
+
+/// Why there is no data.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum HieraError {
+    #[error("root document must be a map, found a {0}")]
+    Root(&'static str),
+    #[error("hierarchy section is required")]
+    Hierarchy,
+    #[error("hierarchy.order must be a list")]
+    Order,
+    #[error("hierarchy.order must contain only strings")]
+    OrderEntry,
+    #[error("overrides must be a map, found a {0}")]
+    Overrides(&'static str),
+    #[error("unsupported merge mode: {0}")]
+    Merge(String),
+    /// An expression failed; `place` names the part of the document it stands in.
+    #[error("{place}: {cause}")]
+    Expression {
+        place: String,
+        #[source]
+        cause: ExprError,
+    },
+    #[error("the hierarchy merges too much data, at level {level:?}")]
+    TooLarge { level: String },
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+
+    #[error("source is required")]
+    NoSource,
+    #[error("unsupported hiera data source: {0}")]
+    UnsupportedSource(String),
+    #[error("bucket name is required for kv hiera data source")]
+    NoBucket,
+    #[error("key is required for kv hiera data source")]
+    NoKey,
+    #[error("invalid URL escape {escape:?} in hiera data source {url}")]
+    Escape { url: String, escape: String },
+    /// For those who read files: the one failure that some of them forgive.
+    #[error("file not found: {}", .0.display())]
+    FileNotFound(PathBuf),
+    /// For those who fetch: anything that kept them from an answer.
+    #[error("failed to fetch hiera data from {from}: {cause}")]
+    Fetch {
+        from: Source,
+        #[source]
+        cause: CallError,
+    },
+    #[error("HTTP request to {from} failed with status {code}: {status}")]
+    Status {
+        from: Source,
+        code: u16,
+        status: String,
+    },
+    #[error("{0} is not a put operation")]
+    NotPut(Source),
+    #[error("{}{from} is empty", .from.answer())]
+    Empty { from: Source },
+    #[error("failed to parse {format} from {from}: {cause}")]
+    Parse {
+        format: &'static str,
+        from: Source,
+        #[source]
+        cause: DocumentError,
+    },
+    #[error("can't write the data as JSON: {0}")]
+    Output(#[source] CallError),
+}
+
+impl HieraError {
+    /// Reports whether the data could not be had, so that nothing is known about it.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::FileNotFound(_) | Self::Fetch { .. } | Self::Status { .. }
+        )
+    }
+}

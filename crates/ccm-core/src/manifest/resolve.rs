@@ -1,0 +1,78 @@
+//! Resolves the expressions in a resource's properties, each exactly once: a result that looks
+//! like an expression is data.
+
+use crate::model::registration::Port;
+use crate::model::resource::{Phase, Resource, Slot};
+use crate::model::value::{Map, Value};
+use ccm_template::Env;
+use ccm_template::expand::{self, Nulls, has_expressions};
+use ccm_template::expr::{Cache, ExprError};
+
+/// A property whose expression failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("resolving field {field}: {cause}")]
+pub struct ResolveError {
+    pub field: String,
+    pub cause: ExprError,
+}
+
+/// Resolves the properties of one phase in place.
+pub fn resource(
+    resource: &mut Resource,
+    phase: Phase,
+    env: &Env,
+    programs: &Cache,
+) -> Result<(), ResolveError> {
+    let is_hidden = resource.common.sensitive;
+    resource.visit_texts(phase, &mut |field, place, slot| {
+        fill(slot, env, programs).map_err(|cause| ResolveError {
+            field: format!("{field}{place}"),
+            cause: if is_hidden { ExprError::Hidden } else { cause },
+        })
+    })
+}
+
+/// Reports whether anything is left to resolve just before a resource is applied.
+pub fn is_deferred(resource: &Resource) -> bool {
+    resource.deferred_texts().any(has_expressions)
+}
+
+fn fill(slot: Slot<'_>, env: &Env, programs: &Cache) -> Result<(), ExprError> {
+    match slot {
+        Slot::Text(text) => {
+            if has_expressions(text) {
+                *text = expand::resolve_string(text, env, programs)?.into_owned();
+            }
+        }
+        Slot::Data { value, keys } => {
+            let expanded = expand::expand_value(value, Nulls::Drop, env, programs)?;
+            *value = if keys {
+                expand_keys(&expanded, env, programs)?
+            } else {
+                expanded
+            };
+        }
+        Slot::Port(port) => {
+            if let Port::Template(text) = port {
+                *port = match expand::resolve_typed(text, env, programs)? {
+                    Value::Null => Port::Unset,
+                    Value::Int(number) => Port::Number(number),
+                    other => Port::from_text(&other.to_string()),
+                };
+            }
+        }
+    }
+    Ok(())
+}
+
+fn expand_keys(value: &Value, env: &Env, programs: &Cache) -> Result<Value, ExprError> {
+    let Some(map) = value.as_map() else {
+        return Ok(value.clone());
+    };
+    let mut expanded = Map::new();
+    for (key, value) in map {
+        let key = expand::resolve_string(key, env, programs)?;
+        expanded.insert(key.into(), value.clone());
+    }
+    Ok(expanded.into())
+}

@@ -1,0 +1,406 @@
+//! Resources as their authors ask for them: properties by type, with defaults, validation texts
+//! and the list of texts that may hold expressions.
+//!
+//! Knows nothing of the host: whether a provider exists or a path is there is asked elsewhere.
+//! Reading resources from documents is in [`decode`].
+
+mod apply;
+mod archive;
+mod common;
+pub mod decode;
+mod exec;
+mod file;
+mod package;
+mod scaffold;
+mod service;
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+pub use apply::Apply;
+pub use archive::{Archive, ArchiveKind};
+pub use common::{Common, Control};
+pub use exec::Exec;
+pub use file::{File, FileEnsure, parse_mode};
+pub use package::{Package, UpdateIndex, module_path};
+pub use scaffold::Scaffold;
+pub use service::Service;
+
+use super::document::{DocumentError, Node, field_names, from_entries};
+use super::id::{TypeName, for_each_type};
+use super::registration::Port;
+use super::secret::{redact_urls, redact_urls_in};
+use super::value::Value;
+
+/// Why a property is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Invalid {
+    /// The property at fault, so that a reader can find its line.
+    pub property: &'static str,
+    pub message: String,
+    /// Upstream finds it only when the resource is built, and names the resource then.
+    pub names_resource: bool,
+}
+
+impl Invalid {
+    pub fn new(property: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            property,
+            message: message.into(),
+            names_resource: false,
+        }
+    }
+
+    fn when_built(property: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            names_resource: true,
+            ..Self::new(property, message)
+        }
+    }
+}
+
+/// One managed thing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Resource {
+    #[serde(flatten)]
+    pub common: Common,
+    #[serde(flatten)]
+    pub properties: Properties,
+}
+
+macro_rules! properties {
+    ($($variant:ident = $name:literal,)+) => {
+        /// The properties that only one type has.
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        #[serde(untagged)]
+        pub enum Properties {
+            $($variant($variant),)+
+        }
+
+        impl Properties {
+            pub fn type_name(&self) -> TypeName {
+                match self {
+                    $(Self::$variant(_) => TypeName::$variant,)+
+                }
+            }
+
+            /// Returns the names of the properties of a type.
+            fn names(type_name: TypeName) -> &'static [&'static str] {
+                match type_name {
+                    $(TypeName::$variant => field_names::<$variant>(),)+
+                }
+            }
+
+            /// Reads the properties of a type.
+            fn read<'a>(
+                type_name: TypeName,
+                entries: impl Iterator<Item = &'a (Node, Node)>,
+            ) -> Result<Self, DocumentError> {
+                Ok(match type_name {
+                    $(TypeName::$variant => Self::$variant(from_entries(entries)?),)+
+                })
+            }
+        }
+    };
+}
+for_each_type!(properties);
+
+/// When the expressions of a text are resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// When the resource is read.
+    Early,
+    /// Just before the resource is applied, after its control gate.
+    Deferred,
+}
+
+/// A place in a resource that may hold expressions.
+pub enum Slot<'a> {
+    /// Becomes text.
+    Text(&'a mut String),
+    /// Free data: every text in it becomes a typed value; with `keys`, top-level keys too.
+    Data { value: &'a mut Value, keys: bool },
+    /// Becomes a number.
+    Port(&'a mut Port),
+}
+
+/// Takes one slot: the field's name as errors show it, a suffix such as `[2]`, and the place.
+pub type Visit<'v, E> = dyn FnMut(&str, &str, Slot<'_>) -> Result<(), E> + 'v;
+
+impl Resource {
+    /// Wraps properties with nothing but a name and a wanted state.
+    pub fn new(name: impl Into<String>, ensure: impl Into<String>, properties: Properties) -> Self {
+        Self {
+            common: Common {
+                name: name.into(),
+                ensure: ensure.into(),
+                ..Common::default()
+            },
+            properties,
+        }
+    }
+
+    pub fn type_name(&self) -> TypeName {
+        self.properties.type_name()
+    }
+
+    /// Returns `type#name`, the way people speak of this resource. A command may be its own name, so
+    /// URLs in it are without their secrets.
+    pub fn label(&self) -> String {
+        format!("{}#{}", self.type_name(), redact_urls(&self.common.name))
+    }
+
+    /// Returns the command line of an exec.
+    pub fn command_line(&self) -> Option<&str> {
+        match &self.properties {
+            Properties::Exec(exec) if exec.command.is_empty() => Some(&self.common.name),
+            Properties::Exec(exec) => Some(&exec.command),
+            _ => None,
+        }
+    }
+
+    /// Returns the references whose change refreshes this resource.
+    pub fn subscribe(&self) -> &[String] {
+        match &self.properties {
+            Properties::Service(service) => &service.subscribe,
+            Properties::Exec(exec) => &exec.subscribe,
+            Properties::Apply(_)
+            | Properties::Archive(_)
+            | Properties::File(_)
+            | Properties::Package(_)
+            | Properties::Scaffold(_) => &[],
+        }
+    }
+
+    /// Fills defaults in and validates; the first fault wins, in upstream's order.
+    pub fn complete(&mut self) -> Result<(), Invalid> {
+        let Self { common, properties } = self;
+        if common.ensure.is_empty() {
+            common.ensure = match properties {
+                Properties::Service(_) => "running".into(),
+                Properties::Exec(_) | Properties::Apply(_) => "present".into(),
+                Properties::Archive(_)
+                | Properties::File(_)
+                | Properties::Package(_)
+                | Properties::Scaffold(_) => String::new(),
+            };
+        }
+        common.complete()?;
+        match properties {
+            Properties::Apply(apply) => apply.validate(common),
+            Properties::Archive(archive) => archive.validate(common),
+            Properties::Exec(exec) => exec.validate(common),
+            Properties::File(file) => file.validate(common),
+            Properties::Package(package) => package.validate(common),
+            Properties::Scaffold(scaffold) => scaffold.complete(common),
+            Properties::Service(service) => service.validate(common),
+        }
+    }
+
+    /// Hands every text of a phase that may hold expressions to `visit`.
+    pub fn visit_texts<E>(&mut self, phase: Phase, visit: &mut Visit<'_, E>) -> Result<(), E> {
+        if phase == Phase::Early {
+            self.common.visit_texts(visit)?;
+        }
+        match &mut self.properties {
+            Properties::File(file) => file.visit_texts(phase, visit),
+            Properties::Exec(exec) => exec.visit_texts(phase, visit),
+            // The other types have nothing to be resolved later.
+            _ if phase == Phase::Deferred => Ok(()),
+            Properties::Apply(apply) => apply.visit_texts(visit),
+            Properties::Archive(archive) => archive.visit_texts(visit),
+            Properties::Scaffold(scaffold) => scaffold.visit_texts(visit),
+            Properties::Service(service) => list("Subscribe", &mut service.subscribe, visit),
+            Properties::Package(package) => package.visit_texts(visit),
+        }
+    }
+
+    /// Returns every text that is resolved only just before the resource is applied.
+    pub fn deferred_texts(&self) -> impl Iterator<Item = &str> {
+        let (file, exec) = match &self.properties {
+            Properties::File(file) => (Some(file), None),
+            Properties::Exec(exec) => (None, Some(exec)),
+            Properties::Apply(_)
+            | Properties::Archive(_)
+            | Properties::Package(_)
+            | Properties::Scaffold(_)
+            | Properties::Service(_) => (None, None),
+        };
+        let file = file.into_iter().flat_map(File::deferred_texts);
+        file.chain(exec.into_iter().flat_map(Exec::deferred_texts))
+    }
+
+    /// Returns the resource as events may show it: what is marked sensitive is gone, and so are the
+    /// secrets of every URL.
+    pub fn shown(self: &Arc<Self>) -> Arc<Self> {
+        if !self.common.sensitive && !self.may_hold_url() {
+            return Arc::clone(self);
+        }
+        let mut shown = Self::clone(self);
+        if shown.common.sensitive {
+            shown.common.redact();
+            match &mut shown.properties {
+                Properties::File(file) => file.redact(),
+                Properties::Exec(exec) => exec.redact(),
+                Properties::Apply(apply) => apply.redact(),
+                Properties::Scaffold(scaffold) => scaffold.redact(),
+                Properties::Archive(_) | Properties::Package(_) | Properties::Service(_) => {}
+            }
+        }
+        shown.redact_urls();
+        Arc::new(shown)
+    }
+
+    /// Reports whether there may be a URL in what is shown. Most resources have none.
+    fn may_hold_url(&self) -> bool {
+        let is_url = |text: &str| text.contains("://");
+        match &self.properties {
+            Properties::Apply(_) | Properties::Archive(_) | Properties::Scaffold(_) => return true,
+            Properties::Exec(_) | Properties::File(_) => {}
+            Properties::Package(_) | Properties::Service(_) => {}
+        }
+        let references = self.common.require.iter().chain(self.subscribe());
+        is_url(&self.common.name)
+            || !self.common.health_checks.is_empty()
+            || references.map(String::as_str).any(is_url)
+            || self.deferred_texts().any(is_url)
+    }
+
+    fn redact_urls(&mut self) {
+        for check in &mut self.common.health_checks {
+            check.goss_rules = check.goss_rules.as_ref().map(redact_urls_in);
+        }
+        for reference in &mut self.common.require {
+            *reference = redact_urls(reference).into_owned();
+        }
+        for phase in [Phase::Early, Phase::Deferred] {
+            let visited: Result<(), Infallible> = self.visit_texts(phase, &mut |_, _, slot| {
+                match slot {
+                    Slot::Text(text) => {
+                        if let Cow::Owned(shown) = redact_urls(text) {
+                            *text = shown;
+                        }
+                    }
+                    Slot::Data { value, .. } => *value = redact_urls_in(value),
+                    Slot::Port(_) => {}
+                }
+                Ok(())
+            });
+            // Nothing above can fail.
+            let Ok(()) = visited;
+        }
+    }
+}
+
+/// Visits one text.
+fn text<E>(field: &str, text: &mut String, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    visit(field, "", Slot::Text(text))
+}
+
+/// Visits every text of a list.
+fn list<E>(field: &str, texts: &mut [String], visit: &mut Visit<'_, E>) -> Result<(), E> {
+    for (index, text) in texts.iter_mut().enumerate() {
+        visit(field, &format!("[{index}]"), Slot::Text(text))?;
+    }
+    Ok(())
+}
+
+/// Serde helper: leaves false out.
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Refuses a path that is not clean or not absolute.
+fn check_path(
+    property: &'static str,
+    path: &str,
+    not_clean: &str,
+    not_absolute: &str,
+) -> Result<(), Invalid> {
+    if super::text::clean_path(path) != path {
+        return Err(Invalid::new(property, not_clean));
+    }
+    if !path.starts_with('/') {
+        return Err(Invalid::new(property, not_absolute));
+    }
+    Ok(())
+}
+
+/// Refuses data that is no mapping; null is none.
+fn check_data(data: Option<&Value>) -> Result<(), Invalid> {
+    match data {
+        None | Some(Value::Map(_) | Value::Null) => Ok(()),
+        Some(other) => {
+            let message = format!("{} was used where mapping is expected", other.kind());
+            Err(Invalid::new("data", message))
+        }
+    }
+}
+
+/// Refuses empty owners and groups.
+fn check_owner(owner: &str, group: &str) -> Result<(), Invalid> {
+    if owner.is_empty() {
+        return Err(Invalid::new("owner", "owner cannot be empty"));
+    }
+    if group.is_empty() {
+        return Err(Invalid::new("group", "group cannot be empty"));
+    }
+    Ok(())
+}
+
+/// Characters that no package or service name and no version may hold.
+fn is_dangerous(c: char) -> bool {
+    matches!(
+        c,
+        ';' | '&'
+            | '|'
+            | '$'
+            | '`'
+            | '('
+            | ')'
+            | '['
+            | ']'
+            | '{'
+            | '}'
+            | '<'
+            | '>'
+            | '*'
+            | '?'
+            | '\''
+            | '"'
+            | '\\'
+            | '!'
+            | '\n'
+            | '\t'
+            | '\r'
+    )
+}
+
+/// Refuses names that a package manager or systemctl could take for something else.
+fn check_word(what: &str, name: &str) -> Result<(), Invalid> {
+    let quoted = || super::text::quote(name);
+    if name.contains(is_dangerous) {
+        let message = format!("{what} name contains dangerous characters: {}", quoted());
+        return Err(Invalid::new("name", message));
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._+:~-".contains(c);
+    if !name.chars().all(allowed) {
+        let message = format!(
+            "{what} name contains invalid characters: {} (allowed: alphanumeric, ._+:~-)",
+            quoted()
+        );
+        return Err(Invalid::new("name", message));
+    }
+    if name.starts_with('-') {
+        let message = format!("{what} name must not start with a hyphen: {}", quoted());
+        return Err(Invalid::new("name", message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! Cases as data: what a resource asks for, every command that is run for it with its answer, and
+//! what comes of it. A command that is not in a case fails it, and so does one that is not run.
+
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::super::{Managed, Planned, ProviderError, ResourceError, Selected, select_provider};
+use super::stage::{Answered, Stage, try_all};
+use super::*;
+use crate::model::resource::{Properties, decode};
+use crate::model::{TypeName, document};
+use crate::system::Output;
+
+/// One case of `tests/data/provider/package/*.json`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    /// The properties of the resource.
+    resource: Json,
+    /// Programs that are there beside those that are run.
+    #[serde(default)]
+    programs: Vec<String>,
+    /// As in a run of a manifest.
+    #[serde(default)]
+    many: bool,
+    #[serde(default)]
+    noop: bool,
+    #[serde(default)]
+    commands: Vec<Answered>,
+    expect: Expected,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Expected {
+    error: Option<String>,
+    changed: bool,
+    noop_message: String,
+    ensure: String,
+    metadata: Json,
+    /// What the package manager complained about although the state was reached.
+    complaint: Vec<String>,
+}
+
+#[test]
+fn every_provider_runs_exactly_the_commands_of_its_cases() {
+    let count = try_all("package", |case: &Case| (case.name.clone(), run(case)));
+    assert!(count > 50, "{count} cases found");
+}
+
+fn resource_of(properties: &Json) -> Resource {
+    let node = document::parse(&properties.to_string()).unwrap();
+    let mut declared = decode::resources(TypeName::Package, &node).unwrap();
+    declared.remove(0).resource
+}
+
+fn run(case: &Case) -> Result<(), String> {
+    let stage = Stage::new();
+    for program in &case.programs {
+        stage.runner.install(program);
+    }
+    for command in &case.commands {
+        stage.answer(command);
+    }
+    if case.many {
+        stage.shared.expect_many();
+    }
+    let found = converge(case, stage.host()).unwrap_or_else(|error| Expected {
+        error: Some(error),
+        ..Expected::default()
+    });
+    stage.check_calls(&case.commands)?;
+    if found != case.expect {
+        return Err(format!("came to {found:#?}"));
+    }
+    Ok(())
+}
+
+/// What the engine does with a resource.
+fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
+    let text = |err: ResourceError| err.to_string();
+    let mut resource = resource_of(&case.resource);
+    resource.complete().map_err(|err| err.to_string())?;
+    let managed = managed(&resource, host).map_err(|err| err.to_string())?;
+    let before = managed.inspect(host).map_err(text)?;
+    let planned = managed.plan(&before, false, host).map_err(text)?;
+    let plan = planned.plan();
+    let mut found = Expected {
+        changed: !plan.is_empty(),
+        ..Expected::default()
+    };
+    let mut state = before.clone();
+    if case.noop {
+        found.noop_message.clone_from(&plan.message);
+    } else if !plan.is_empty() {
+        let (after, complaint) = carry_out(&managed, &planned, host).map_err(text)?;
+        found.changed = after.detail != before.detail;
+        found.complaint = complaint;
+        state = after;
+    }
+    found.ensure = state.common.ensure;
+    found.metadata = serde_json::to_value(&state.detail).unwrap()["metadata"].take();
+    Ok(found)
+}
+
+fn managed<'a>(resource: &'a Resource, host: Host<'_>) -> Result<Managed<'a>, ProviderError> {
+    match select_provider(resource, host)? {
+        Selected::Managed(managed) => Ok(managed),
+        Selected::Manifest(_) => panic!("no package"),
+    }
+}
+
+fn carry_out(
+    managed: &Managed<'_>,
+    planned: &Planned<'_>,
+    host: Host<'_>,
+) -> Result<(State, Vec<String>), ResourceError> {
+    let mut done = planned.change(host, &|_| {})?;
+    let after = managed.verify(&mut done, host)?;
+    Ok((after, done.complaint))
+}
+
+fn package(name: &str) -> Resource {
+    resource_of(&json!({"name": name, "ensure": "present", "provider": "apt"}))
+}
+
+fn inspect_apt(resource: &Resource, host: Host<'_>) -> State {
+    let Properties::Package(package) = &resource.properties else {
+        panic!("no package");
+    };
+    inspect(resource, package, &Provider::Apt, host).unwrap()
+}
+
+const LIST: [&str; 3] = [
+    "dpkg-query",
+    "-W",
+    r"-f=${Package} ${Version} ${Architecture} ${db:Status-Status}\n",
+];
+
+#[test]
+fn two_hundred_packages_of_a_run_cost_one_process() {
+    let stage = Stage::new();
+    let lines: String = (0..200)
+        .map(|number| format!("p{number} 1.{number} amd64 installed\n"))
+        .collect();
+    stage.runner.answer(&LIST, 0, &lines);
+    stage.shared.expect_many();
+    for number in 0..200 {
+        let state = inspect_apt(&package(&format!("p{number}")), stage.host());
+        assert_eq!(state.common.ensure, format!("1.{number}"));
+    }
+    assert_eq!(
+        inspect_apt(&package("p200"), stage.host()).common.ensure,
+        "absent"
+    );
+    assert_eq!(stage.runner.calls().len(), 1);
+}
+
+#[test]
+fn a_list_is_read_again_after_a_change() {
+    let stage = Stage::new();
+    stage.runner.answer(&LIST, 0, "a 1 amd64 installed\n");
+    stage.runner.answer(&LIST, 0, "a 2 amd64 installed\n");
+    stage.shared.expect_many();
+    assert_eq!(inspect_apt(&package("a"), stage.host()).common.ensure, "1");
+    stage.shared.forget();
+    assert_eq!(inspect_apt(&package("a"), stage.host()).common.ensure, "2");
+}
+
+#[test]
+fn every_command_of_apt_is_told_not_to_ask_anyone() {
+    let stage = Stage::new();
+    stage
+        .runner
+        .answer(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
+    inspect_apt(&package("a"), stage.host());
+    let env: Vec<String> = stage.runner.calls()[0]
+        .env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    assert_eq!(
+        env,
+        [
+            "DEBIAN_FRONTEND=noninteractive",
+            "APT_LISTBUGS_FRONTEND=none",
+            "APT_LISTCHANGES_FRONTEND=none"
+        ]
+    );
+}
+
+#[test]
+fn hostile_names_and_versions_are_refused_before_any_provider_is_asked() {
+    for (name, ensure) in [
+        ("a; rm -rf /", "present"),
+        ("a|b", "present"),
+        ("a&b", "present"),
+        ("$(id)", "present"),
+        ("`id`", "present"),
+        ("a\nb", "present"),
+        ("a b", "present"),
+        ("'a'", "present"),
+        ("\"a\"", "present"),
+        ("a\\b", "present"),
+        ("a*", "present"),
+        ("a?", "present"),
+        ("a[b]", "present"),
+        ("?installed", "present"),
+        ("~ninstalled", "present"),
+        ("-rf", "present"),
+        ("--purge", "present"),
+        ("a-", "present"),
+        ("@core", "present"),
+        ("a=1", "present"),
+        ("a/unstable", "present"),
+        ("../a", "present"),
+        ("/etc/passwd", "present"),
+        ("/tmp/../a.deb", "present"),
+        ("/tmp/a;b.deb", "present"),
+        ("a^", "present"),
+        ("a,b", "present"),
+        ("ä", "present"),
+        ("a\0b", "present"),
+        ("", "present"),
+        ("a", "1; id"),
+        ("a", "1 --allow-unauthenticated"),
+        ("a", "-1"),
+        ("a", "--purge"),
+        ("a", "1$(id)"),
+        ("a", "1*"),
+        ("a", "1\nName=b"),
+        ("a", "1=2"),
+        ("a", "1/unstable"),
+        ("a", ""),
+    ] {
+        let package = Properties::Package(Package::default());
+        let mut resource = Resource::new(name, ensure, package);
+        assert!(resource.complete().is_err(), "{name:?} {ensure:?}");
+    }
+}
+
+#[test]
+fn one_of_us_waits_for_the_other_and_says_for_whom() {
+    let stage = Stage::new();
+    stage
+        .runner
+        .answer(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
+    let patience = Duration::from_secs(60);
+    let _held = FileLock::acquire(
+        stage.shared.lock_file(),
+        "package#b",
+        patience,
+        &stage.clock,
+    );
+    let resource = package("a");
+    stage.install_apt();
+    let managed = managed(&resource, stage.host()).unwrap();
+    let state = managed.inspect(stage.host()).unwrap();
+    let planned = managed.plan(&state, false, stage.host()).unwrap();
+    let error = carry_out(&managed, &planned, stage.host()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("(package#b) after 600s"), "{text}");
+    assert_eq!(
+        stage.runner.calls().len(),
+        1,
+        "nothing was run under a foreign lock"
+    );
+}
+
+#[test]
+fn a_list_that_is_cut_short_is_an_error() {
+    let stage = Stage::new();
+    let output = Output {
+        stdout: b"a 1 amd64 installed\n".to_vec(),
+        stdout_truncated: true,
+        ..Output::default()
+    };
+    stage.runner.expect(&LIST, Ok(output));
+    stage.shared.expect_many();
+    let resource = package("a");
+    stage.install_apt();
+    let managed = managed(&resource, stage.host()).unwrap();
+    let error = managed.inspect(stage.host()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "dpkg-query printed more than 67108864 bytes"
+    );
+}

@@ -1,0 +1,479 @@
+//! The tables, with a service manager that only pretends; and systemd by its commands, each case
+//! a file in `tests/data/provider/service`.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
+
+use chrono::DateTime;
+use serde::Deserialize;
+
+use super::*;
+use crate::model::resource::{Common, Properties};
+use crate::resource::package::Shared;
+use crate::resource::scaffold::Sources;
+use crate::resource::{Selected, select_provider};
+use crate::system::{Accounts, FixedClock, Output, ScriptedRunner};
+use ccm_template::Env;
+
+/// The parts of a host that a case needs.
+struct TestHost {
+    runner: ScriptedRunner,
+    clock: FixedClock,
+    accounts: Accounts,
+    env: Env,
+    packages: Shared,
+    services: Memory,
+    scaffolds: Sources,
+    directory: tempfile::TempDir,
+}
+
+impl TestHost {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self {
+            runner: ScriptedRunner::new(),
+            clock: FixedClock::new(DateTime::UNIX_EPOCH),
+            accounts: Accounts::default(),
+            env: Env::default(),
+            packages: Shared::default(),
+            scaffolds: Sources::default(),
+            services: Memory {
+                lock: directory.path().join("lock"),
+                ..Memory::default()
+            },
+            directory,
+        }
+    }
+
+    fn host(&self) -> Host<'_> {
+        Host {
+            runner: &self.runner,
+            clock: &self.clock,
+            accounts: &self.accounts,
+            working_dir: self.directory.path(),
+            env: &self.env,
+            packages: &self.packages,
+            services: &self.services,
+            scaffolds: &self.scaffolds,
+        }
+    }
+}
+
+fn resource(ensure: &str, service: Service) -> Resource {
+    Resource::new("web", ensure, Properties::Service(service))
+}
+
+fn enabling(enable: Option<bool>) -> Service {
+    Service {
+        enable,
+        ..Service::default()
+    }
+}
+
+/// A service manager that does what it is told, or refuses.
+struct Pretend {
+    status: RefCell<Status>,
+    can_reload: bool,
+    obeys: bool,
+}
+
+impl Pretend {
+    fn new(running: bool, enabled: bool) -> Self {
+        Self {
+            status: RefCell::new(Status {
+                running,
+                enabled,
+                boot: enabled_word(enabled).into(),
+            }),
+            can_reload: true,
+            obeys: true,
+        }
+    }
+}
+
+impl ServiceProvider for Pretend {
+    fn name(&self) -> &'static str {
+        "pretend"
+    }
+
+    fn is_usable(&self, _: Host<'_>) -> bool {
+        true
+    }
+
+    fn status(&self, _: &str, _: Host<'_>) -> Result<Status, ServiceError> {
+        Ok(self.status.borrow().clone())
+    }
+
+    fn can_reload(&self, _: &str, _: Host<'_>) -> Result<bool, ServiceError> {
+        Ok(self.can_reload)
+    }
+
+    fn change(&self, service: &str, action: Action, _: Host<'_>) -> Result<(), ServiceError> {
+        if !self.obeys {
+            return Err(ServiceError::Refused {
+                action,
+                service: service.into(),
+                reason: "not today".into(),
+                diagnosis: Diagnosis::default(),
+            });
+        }
+        let mut status = self.status.borrow_mut();
+        match action {
+            Action::Start | Action::Restart | Action::Reload => status.running = true,
+            Action::Stop => status.running = false,
+            Action::Enable => status.enabled = true,
+            Action::Disable => status.enabled = false,
+        }
+        Ok(())
+    }
+
+    fn diagnose(&self, _: &str, _: Host<'_>) -> Diagnosis {
+        Diagnosis {
+            result: Some("exit-code".into()),
+            journal: vec!["port 80 is taken".into(), "giving up".into()],
+        }
+    }
+}
+
+#[test]
+fn now_and_boot_are_decided_by_their_own_tables() {
+    let now_rows = [
+        // wanted, running, refresh, says, refreshed
+        ("running", true, false, "", false),
+        ("running", false, false, "Would have started", false),
+        ("stopped", true, false, "Would have stopped", false),
+        ("stopped", false, false, "", false),
+        (
+            "running",
+            true,
+            true,
+            "Would have restarted via subscribe",
+            true,
+        ),
+        ("running", false, true, "Would have started", false),
+        ("stopped", true, true, "Would have stopped", false),
+        ("stopped", false, true, "", false),
+    ];
+    let boot_rows = [
+        // wanted, enabled, says
+        (Some(true), true, ""),
+        (Some(true), false, "enabled"),
+        (Some(false), true, "disabled"),
+        (Some(false), false, ""),
+        (None, true, ""),
+        (None, false, ""),
+    ];
+    for (ensure, running, refresh, now, refreshed) in now_rows {
+        for (enable, enabled, boot) in boot_rows {
+            let test = TestHost::new();
+            let provider = Pretend::new(running, enabled);
+            let service = enabling(enable);
+            let resource = resource(ensure, service.clone());
+            let state = inspect(&resource, &provider, test.host()).unwrap();
+            let plan = plan(&resource, &service, &provider, &state, refresh, test.host()).unwrap();
+            let says = match (now, boot) {
+                (now, "") => now.to_owned(),
+                ("", boot) => format!("Would have {boot}"),
+                (now, boot) => format!("{now}, would have {boot}"),
+            };
+            let row = format!("{ensure} {running} {refresh} {enable:?} {enabled}");
+            assert_eq!(plan.message, says, "{row}");
+            assert_eq!(plan.refreshed, refreshed, "{row}");
+            assert_eq!(plan.satisfied, says.is_empty(), "{row}");
+            assert_eq!(plan.is_empty(), says.is_empty(), "{row}");
+            assert!(!plan.settles, "{row}");
+
+            for action in plan.actions {
+                change(&resource, &provider, action, test.host()).unwrap();
+            }
+            let state = verify(&resource, &service, &provider, test.host()).unwrap();
+            assert_eq!(state.common.ensure, ensure, "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_refresh_reloads_only_where_asked_for_and_possible() {
+    for (reload, can_reload, action) in [
+        (true, true, Action::Reload),
+        (true, false, Action::Restart),
+        (false, true, Action::Restart),
+    ] {
+        let test = TestHost::new();
+        let provider = Pretend {
+            can_reload,
+            ..Pretend::new(true, true)
+        };
+        let service = Service {
+            reload,
+            ..Service::default()
+        };
+        let resource = resource("running", service.clone());
+        let state = inspect(&resource, &provider, test.host()).unwrap();
+        let plan = plan(&resource, &service, &provider, &state, true, test.host()).unwrap();
+        assert_eq!(plan.actions, [action]);
+        assert!(plan.refreshed);
+    }
+}
+
+#[test]
+fn a_state_names_both_dimensions() {
+    let test = TestHost::new();
+    let resource = resource("running", Service::default());
+    let state = inspect(&resource, &Pretend::new(true, false), test.host()).unwrap();
+    assert_eq!(state.common.ensure, "running");
+    let Detail::Service { metadata } = state.detail else {
+        panic!("{state:?}");
+    };
+    let seen = ServiceMetadata {
+        name: "web".into(),
+        provider: "pretend".into(),
+        enabled: false,
+        running: true,
+    };
+    assert_eq!(metadata, seen);
+}
+
+#[test]
+fn a_refused_start_says_what_the_platform_knows_about_it() {
+    let test = TestHost::new();
+    let provider = Pretend {
+        obeys: false,
+        ..Pretend::new(false, false)
+    };
+    let mut resource = resource("running", Service::default());
+    let refused =
+        |resource: &Resource, action| change(resource, &provider, action, test.host()).unwrap_err();
+    assert_eq!(
+        refused(&resource, Action::Start).to_string(),
+        "could not start service web: not today; result exit-code; \
+         last journal lines: port 80 is taken | giving up"
+    );
+    assert_eq!(
+        refused(&resource, Action::Enable).to_string(),
+        "could not enable service web: not today"
+    );
+    resource.common.sensitive = true;
+    assert_eq!(
+        refused(&resource, Action::Start).to_string(),
+        "could not start service web: not today"
+    );
+}
+
+#[test]
+fn a_service_that_did_not_get_there_is_named_with_what_it_is() {
+    let rows = [
+        (
+            "stopped",
+            None,
+            "enabled",
+            "failed to reach desired state: stopped: service is running, expected stopped",
+        ),
+        (
+            "running",
+            Some(false),
+            "enabled",
+            "failed to reach desired state: running: service is enabled, expected disabled",
+        ),
+        (
+            "running",
+            Some(false),
+            "static",
+            "failed to reach desired state: running: service is enabled, expected disabled \
+             (pretend calls it static)",
+        ),
+    ];
+    for (ensure, enable, boot, reason) in rows {
+        let test = TestHost::new();
+        let provider = Pretend::new(true, true);
+        provider.status.borrow_mut().boot = boot.into();
+        let service = enabling(enable);
+        let resource = resource(ensure, service.clone());
+        let error = verify(&resource, &service, &provider, test.host()).unwrap_err();
+        assert_eq!(error.to_string(), reason);
+    }
+}
+
+#[test]
+fn a_provider_is_chosen_by_name_or_by_what_is_there() {
+    let bare = TestHost::new();
+    let booted = TestHost::new();
+    booted.runner.install("systemctl");
+    let select = |wanted, test: &TestHost| Provider::select(wanted, test.host());
+    assert_eq!(select("", &booted), Ok(Provider::Systemd));
+    assert_eq!(select("systemd", &booted), Ok(Provider::Systemd));
+    assert_eq!(select("", &bare), Err(ProviderError::NoneSuitable));
+    assert_eq!(select("systemd", &bare), Err(ProviderError::NotManageable));
+    assert_eq!(select("runit", &booted), Err(ProviderError::NotFound));
+}
+
+#[test]
+fn a_change_waits_for_whoever_holds_the_lock() {
+    let test = TestHost::new();
+    let lock = &test.services.lock;
+    let clock = &test.clock;
+    let held = crate::system::FileLock::acquire(lock, "other run", Duration::ZERO, clock).unwrap();
+    let resource = resource("running", Service::default());
+    let error = change(&resource, &systemd::Systemd, Action::Start, test.host()).unwrap_err();
+    assert!(
+        error.to_string().contains("(other run) after 300s"),
+        "{error}"
+    );
+    assert!(test.runner.calls().is_empty());
+    drop(held);
+}
+
+/// One run: what happens to services, one after the other.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    /// The properties, as in a manifest.
+    service: Entry,
+    /// A subscription fired.
+    #[serde(default)]
+    refresh: bool,
+    #[serde(default)]
+    noop: bool,
+    /// Every command, in order.
+    commands: Vec<Scripted>,
+    /// The waits in between, in milliseconds.
+    #[serde(default)]
+    sleeps: Vec<u64>,
+    /// What a noop run says, or would.
+    #[serde(default)]
+    says: String,
+    /// What is found in the end: running or stopped, enabled or disabled.
+    #[serde(default)]
+    ends: String,
+    #[serde(default)]
+    error: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    #[serde(default)]
+    ensure: Option<String>,
+    #[serde(default)]
+    enable: Option<bool>,
+    #[serde(default)]
+    reload: bool,
+    #[serde(default)]
+    sensitive: bool,
+}
+
+/// A command line, its exit code, standard output and, if it says anything there, standard error.
+#[derive(Deserialize)]
+struct Scripted(String, i32, String, #[serde(default)] String);
+
+impl Scripted {
+    fn output(&self) -> Output {
+        let Self(_, code, stdout, stderr) = self;
+        Output {
+            code: *code,
+            stdout: stdout.as_bytes().into(),
+            stderr: stderr.as_bytes().into(),
+            ..Output::default()
+        }
+    }
+}
+
+impl Step {
+    /// Goes through one resource as the engine does and returns how it ended.
+    fn go(&self, test: &TestHost) -> Result<(String, State), ResourceError> {
+        let service = Service {
+            enable: self.service.enable,
+            reload: self.service.reload,
+            ..Service::default()
+        };
+        let mut resource = Resource {
+            common: Common {
+                name: self.service.name.clone(),
+                ensure: self.service.ensure.clone().unwrap_or_default(),
+                sensitive: self.service.sensitive,
+                ..Common::default()
+            },
+            properties: Properties::Service(service),
+        };
+        resource.complete()?;
+        let host = test.host();
+        let Selected::Managed(managed) = select_provider(&resource, host).unwrap() else {
+            panic!("{resource:?} is no service");
+        };
+        let before = managed.inspect(host)?;
+        let planned = managed.plan(&before, self.refresh, host)?;
+        let message = planned.plan().message.clone();
+        if self.noop || planned.plan().is_empty() {
+            return Ok((message, before.clone()));
+        }
+        let mut done = planned.change(host, &|_| {})?;
+        Ok((message, managed.verify(&mut done, host)?))
+    }
+
+    fn check(&self, case: &str, test: &TestHost) {
+        for scripted in &self.commands {
+            let words: Vec<&str> = scripted.0.split(' ').collect();
+            test.runner.expect(&words, Ok(scripted.output()));
+        }
+        let (calls, sleeps) = (test.runner.calls().len(), test.clock.sleeps().len());
+        match self.go(test) {
+            Ok((says, state)) => {
+                let Detail::Service { metadata } = &state.detail else {
+                    panic!("{case}: {state:?}");
+                };
+                let boot = enabled_word(metadata.enabled);
+                let ends = format!("{} {boot}", state.common.ensure);
+                assert_eq!(self.error, "", "{case}");
+                assert_eq!(says, self.says, "{case}");
+                assert_eq!(ends, self.ends, "{case}");
+            }
+            Err(error) => assert_eq!(error.to_string(), self.error, "{case}"),
+        }
+        let lines = |calls: Vec<crate::system::runner::Call>| -> Vec<String> {
+            calls.into_iter().map(|call| call.argv.join(" ")).collect()
+        };
+        let ran = lines(test.runner.calls()).split_off(calls);
+        let wanted: Vec<&str> = self.commands.iter().map(|it| &*it.0).collect();
+        assert_eq!(ran, wanted, "{case}");
+        let slept: Vec<u128> = test
+            .clock
+            .sleeps()
+            .split_off(sleeps)
+            .iter()
+            .map(Duration::as_millis)
+            .collect();
+        let wanted: Vec<u128> = self.sleeps.iter().map(|wait| u128::from(*wait)).collect();
+        assert_eq!(slept, wanted, "{case}");
+    }
+}
+
+#[test]
+fn every_command_is_the_one_its_case_names() {
+    let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .join("tests/data/provider/service");
+    let mut count = 0;
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let file = entry.file_name().into_string().unwrap();
+        let text = std::fs::read_to_string(entry.path()).unwrap();
+        let cases: Vec<Case> =
+            serde_json::from_str(&text).unwrap_or_else(|err| panic!("{file}: {err}"));
+        for case in cases {
+            let test = TestHost::new();
+            test.runner.install("systemctl");
+            for step in &case.steps {
+                step.check(&format!("{file}: {}", case.name), &test);
+            }
+            count += 1;
+        }
+    }
+    assert!(count >= 40, "only {count} cases found");
+}

@@ -1,0 +1,102 @@
+//! What holds for every type: one provider each, and no work on the state of another type.
+
+use chrono::DateTime;
+
+use super::package::stage::Stage;
+use super::*;
+use crate::model::state::{
+    ApplyDetail, ArchiveMetadata, Detail, ExecDetail, FileMetadata, PackageMetadata,
+    ScaffoldMetadata, ServiceMetadata,
+};
+
+fn resource(type_name: TypeName) -> Resource {
+    let properties = match type_name {
+        TypeName::Apply => Properties::Apply(Apply::default()),
+        TypeName::Archive => Properties::Archive(Archive::default()),
+        TypeName::Exec => Properties::Exec(Exec::default()),
+        TypeName::File => Properties::File(File::default()),
+        TypeName::Package => Properties::Package(Package::default()),
+        TypeName::Scaffold => Properties::Scaffold(Scaffold::default()),
+        TypeName::Service => Properties::Service(Service::default()),
+    };
+    Resource::new("/x", "present", properties)
+}
+
+fn state(type_name: TypeName) -> State {
+    let detail = match type_name {
+        TypeName::Apply => Detail::Apply(ApplyDetail::default()),
+        TypeName::Archive => Detail::Archive {
+            metadata: ArchiveMetadata::default(),
+        },
+        TypeName::Exec => Detail::Exec(ExecDetail::default()),
+        TypeName::File => Detail::File {
+            metadata: FileMetadata::default(),
+        },
+        TypeName::Package => Detail::Package {
+            metadata: PackageMetadata::default(),
+        },
+        TypeName::Scaffold => Detail::Scaffold {
+            metadata: ScaffoldMetadata::default(),
+        },
+        TypeName::Service => Detail::Service {
+            metadata: ServiceMetadata::default(),
+        },
+    };
+    State::new(DateTime::UNIX_EPOCH, "/x", "present", detail)
+}
+
+fn stage() -> Stage {
+    let stage = Stage::new();
+    stage.install_apt();
+    stage.runner.install("systemctl");
+    stage
+}
+
+#[test]
+fn every_type_has_the_provider_that_events_name() {
+    let stage = stage();
+    for (type_name, provider) in TypeName::ALL.into_iter().zip([
+        "ccmmanifest",
+        "http",
+        "posix",
+        "posix",
+        "apt",
+        "choria",
+        "systemd",
+    ]) {
+        let mut resource = resource(type_name);
+        let name_of = |resource: &Resource| {
+            let selected = select_provider(resource, stage.host())?;
+            Ok::<_, ProviderError>(selected.provider_name().to_owned())
+        };
+        assert_eq!(name_of(&resource).unwrap(), provider, "{type_name}");
+        resource.common.provider = provider.into();
+        assert_eq!(name_of(&resource).unwrap(), provider, "{type_name}");
+        resource.common.provider = "other".into();
+        let error = name_of(&resource).unwrap_err();
+        assert_eq!(error, ProviderError::NotFound, "{type_name}");
+    }
+}
+
+#[test]
+fn no_type_plans_from_the_state_of_another() {
+    let stage = stage();
+    for wanted in TypeName::ALL {
+        let resource = resource(wanted);
+        let managed = match select_provider(&resource, stage.host()).unwrap() {
+            Selected::Managed(managed) => managed,
+            Selected::Manifest(_) => continue,
+        };
+        for found in TypeName::ALL.into_iter().filter(|found| *found != wanted) {
+            let state = state(found);
+            let error = managed.plan(&state, true, stage.host()).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "the state of a resource of type {found} was given for one of type {wanted}"
+                )
+            );
+        }
+    }
+    assert!(stage.runner.calls().is_empty());
+}

@@ -1,0 +1,86 @@
+//! Data from outside a manifest: brought here, read, resolved for a node's facts and validated.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::bus::Bus;
+use crate::engine::{Level, Line};
+use crate::hiera::{self, DATA_KEY, Document, HieraError, Source};
+use crate::model::Value;
+use crate::system::http::{self, HttpError};
+use crate::system::{SystemClock, files};
+use ccm_template::CallError;
+use ccm_template::env::Facts;
+
+/// How long a server may take.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// The largest document of data.
+pub const MAX_DATA: u64 = 16 * 1024 * 1024;
+
+/// Fetches the bytes of a document from wherever it is.
+pub fn fetch(source: &Source, bus: &dyn Bus) -> Result<Vec<u8>, HieraError> {
+    let failed = |cause: CallError| HieraError::Fetch {
+        from: source.clone(),
+        cause,
+    };
+    match source {
+        Source::File(path) => read_file(path),
+        Source::Http(url) => get(source, url.reveal()),
+        Source::Kv { bucket, key } => bus
+            .value(bucket, key)
+            .map_err(|err| failed(CallError::new(err)))?
+            .ok_or_else(|| failed("key not found".into())),
+    }
+}
+
+/// Fetches and reads a document.
+pub fn open(source: &Source, bus: &dyn Bus) -> Result<Document, HieraError> {
+    source.read(&fetch(source, bus)?, DATA_KEY)
+}
+
+/// Returns the data of a document for a node with these facts.
+pub fn resolve(document: &Document, facts: &Facts) -> Result<Value, HieraError> {
+    let data = hiera::resolve(&document.root, facts, DATA_KEY)?;
+    hiera::validate(&data, &document.annotations.rules)?;
+    Ok(data)
+}
+
+/// Returns what is odd about the annotations of a document, though no reason to stop.
+pub fn warnings(document: &Document) -> Vec<Line> {
+    let warnings = document.annotations.warnings.iter();
+    warnings
+        .map(|warning| {
+            Line::new(Level::Warn, "Unrecognized annotation in hiera data")
+                .with("key", &warning.path)
+                .with("annotation", &warning.annotation)
+        })
+        .collect()
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, HieraError> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    files::read(&path, MAX_DATA).map_err(|err| match err {
+        err if err.is_not_found() => HieraError::FileNotFound(path.clone()),
+        err => HieraError::Fetch {
+            from: Source::File(path.clone()),
+            cause: CallError::new(err),
+        },
+    })
+}
+
+fn get(source: &Source, url: &str) -> Result<Vec<u8>, HieraError> {
+    let mut body = Vec::new();
+    let request = http::Request::new(url, TIME_LIMIT, MAX_DATA);
+    match http::get(&request, &SystemClock, &mut body) {
+        Ok(_) => Ok(body),
+        Err(HttpError::Status { code, text }) => {
+            source.check_status(code, &format!("{code} {text}"))?;
+            Ok(body)
+        }
+        Err(err) => Err(HieraError::Fetch {
+            from: source.clone(),
+            cause: CallError::new(err),
+        }),
+    }
+}

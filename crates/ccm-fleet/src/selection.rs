@@ -1,0 +1,451 @@
+//! Which nodes are meant: names, groups, facts and expressions into a list, the absent named.
+//!
+//! Everything is decided from presence, which is what the nodes last said, and from labels, which
+//! the controller says. A node that is known but away can't be asked: it is offline when its name
+//! or labels alone, or the lack of any condition, say that it is meant. Nothing is asked here.
+//!
+//! The conditions themselves are decided by [`ccm_core::filter`], as nodes do it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ccm_core::filter::{About, FilterError, Matcher};
+use ccm_core::model::amount::Amount;
+use ccm_core::model::envelope::{Compound, FactFilter, Filter};
+use ccm_core::model::label::Labels;
+use ccm_core::model::node::{BadName, NodeName, NodeStatus};
+use ccm_core::system::Digest;
+use ccm_template::env::Facts;
+use ccm_value::text::quote;
+
+/// Which nodes are meant. Without any condition all of them are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Any of these names, or `/regular expressions/`.
+    pub nodes: Vec<String>,
+    /// All of these groups.
+    pub groups: Vec<String>,
+    pub facts: Vec<FactFilter>,
+    /// An expression over facts, labels, groups and the name.
+    pub select: Option<String>,
+    /// Only so many of them, by chance.
+    pub sample: Option<Amount>,
+    /// The chance: the same seed gives the same sample.
+    pub seed: u64,
+    /// At most so many, in the order of their names.
+    pub limit: Option<usize>,
+}
+
+impl Selection {
+    /// Reports whether only a part of those that meet the conditions is meant; such a part is one
+    /// of the nodes that are there.
+    pub fn is_part(&self) -> bool {
+        self.sample.is_some() || self.limit.is_some()
+    }
+
+    /// Returns how nodes are chosen, for people: in the words of the command line.
+    pub fn described(&self) -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        words.extend(self.nodes.iter().map(|it| format!("--node {it}")));
+        words.extend(self.groups.iter().map(|it| format!("--group {it}")));
+        words.extend(self.facts.iter().map(|it| format!("--fact {it}")));
+        words.extend(self.select.iter().map(|it| format!("--select {it}")));
+        words.extend(self.sample.iter().map(|it| format!("--sample {it}")));
+        words.extend(self.limit.iter().map(|it| format!("--limit {it}")));
+        if words.is_empty() {
+            words.push("--all".into());
+        }
+        words
+    }
+
+    /// Returns the conditions as the filter that a node decides for itself.
+    pub fn filter(&self) -> Filter {
+        let expression = |code: &String| vec![Compound { expr: code.clone() }];
+        Filter {
+            identity: self.nodes.clone(),
+            groups: self.groups.clone(),
+            facts: self.facts.clone(),
+            compound: self.select.iter().map(expression).collect(),
+            ..Filter::default()
+        }
+    }
+}
+
+/// Why a selection can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectionError {
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error("line {line} of the node list: {cause}")]
+    Name {
+        line: usize,
+        #[source]
+        cause: BadName,
+    },
+    #[error("line {line} of the node list names no node: {}", quote(.text))]
+    NoName { line: usize, text: String },
+}
+
+/// Which nodes a selection means. All lists are in the order of the names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// They are there and are meant.
+    pub chosen: Vec<NodeName>,
+    /// Those of the chosen that are paused.
+    pub paused: Vec<NodeName>,
+    /// They are meant, but away.
+    pub offline: Vec<NodeName>,
+    /// They were named, and nobody has heard of them.
+    pub unknown: Vec<String>,
+    /// They are there, and whether they are meant can't be told. They are not chosen.
+    pub undecided: Vec<(NodeName, FilterError)>,
+}
+
+/// Finds the nodes a selection means, among those present and those that are only known.
+pub fn resolve(
+    selection: &Selection,
+    present: &[NodeStatus],
+    known: &BTreeMap<NodeName, Labels>,
+) -> Result<Resolved, SelectionError> {
+    let matcher = Matcher::new(&selection.filter())?;
+    let mut resolved = Resolved::default();
+    let statuses: BTreeMap<&NodeName, &NodeStatus> =
+        present.iter().map(|node| (&node.identity, node)).collect();
+    for (name, status) in &statuses {
+        let about = About {
+            identity: name,
+            groups: &status.groups,
+            facts: &Facts::Known(status.facts.clone()),
+            labels: known.get(*name).unwrap_or(Labels::none()),
+        };
+        match matcher.matches(&about) {
+            Ok(true) => resolved.chosen.push((*name).clone()),
+            Ok(false) => {}
+            Err(error) => resolved.undecided.push(((*name).clone(), error)),
+        }
+    }
+    let nothing = Facts::default();
+    for (name, labels) in known
+        .iter()
+        .filter(|(name, _)| !statuses.contains_key(name))
+    {
+        let about = About {
+            identity: name,
+            groups: &[],
+            facts: &nothing,
+            labels,
+        };
+        // What a node that is away can't tell does not count against the expression.
+        if matches!(matcher.matches(&about), Ok(true)) {
+            resolved.offline.push(name.clone());
+        }
+    }
+    let is_unheard = |name: &&String| {
+        let is_pattern = name.len() > 1 && name.starts_with('/') && name.ends_with('/');
+        !is_pattern
+            && !name.parse().is_ok_and(|name: NodeName| {
+                statuses.contains_key(&name) || known.contains_key(&name)
+            })
+    };
+    let unknown: BTreeSet<&String> = selection.nodes.iter().filter(is_unheard).collect();
+    resolved.unknown = unknown.into_iter().cloned().collect();
+    narrow(&mut resolved.chosen, selection);
+    let is_paused = |name: &&NodeName| {
+        let status = statuses.get(name);
+        status.is_some_and(|status| status.pause.is_some())
+    };
+    resolved.paused = resolved.chosen.iter().filter(is_paused).cloned().collect();
+    Ok(resolved)
+}
+
+/// Takes the sample, then the first of it.
+fn narrow(chosen: &mut Vec<NodeName>, selection: &Selection) {
+    if let Some(sample) = selection.sample {
+        let count = sample.of(chosen.len());
+        // A node's lot depends on the seed and its own name alone, so that nodes that come or go
+        // hardly change who else is in a sample.
+        let lot = |name: &NodeName| {
+            let text = format!("{} {name}", selection.seed);
+            *Digest::of(text.as_bytes()).as_bytes()
+        };
+        chosen.sort_by_cached_key(lot);
+        chosen.truncate(count);
+        chosen.sort_unstable();
+    }
+    if let Some(limit) = selection.limit {
+        chosen.truncate(limit);
+    }
+}
+
+/// Reads a list of nodes: one name per line, with `#` comments, or the JSON that our own commands
+/// print, one document or one per line. Each node is returned once, as it first appears.
+pub fn parse_nodes(text: &str) -> Result<Vec<NodeName>, SelectionError> {
+    let mut list = NodeList::default();
+    if text.trim_start().starts_with(['[', '{'])
+        && let Ok(document) = serde_json::from_str::<serde_json::Value>(text)
+    {
+        list.document(1, &document)?;
+        return Ok(list.nodes);
+    }
+    for (index, line) in text.lines().enumerate() {
+        let number = index + 1;
+        let no_name = || SelectionError::NoName {
+            line: number,
+            text: line.chars().take(80).collect(),
+        };
+        let trimmed = line.trim();
+        if trimmed.starts_with('{') {
+            let document = serde_json::from_str(trimmed).map_err(|_| no_name())?;
+            list.document(number, &document)?;
+            continue;
+        }
+        let name = trimmed.split('#').next().unwrap_or_default().trim();
+        if !name.is_empty() {
+            list.name(number, name)?;
+        }
+    }
+    Ok(list.nodes)
+}
+
+/// Collects nodes, each once.
+#[derive(Default)]
+struct NodeList {
+    nodes: Vec<NodeName>,
+    seen: BTreeSet<NodeName>,
+}
+
+impl NodeList {
+    fn name(&mut self, line: usize, text: &str) -> Result<(), SelectionError> {
+        let name: NodeName = text
+            .parse()
+            .map_err(|cause| SelectionError::Name { line, cause })?;
+        if self.seen.insert(name.clone()) {
+            self.nodes.push(name);
+        }
+        Ok(())
+    }
+
+    /// Takes the nodes of a document: a name, a node by its `identity` or `node`, or a list of
+    /// them, which may be under `nodes`.
+    fn document(
+        &mut self,
+        line: usize,
+        document: &serde_json::Value,
+    ) -> Result<(), SelectionError> {
+        use serde_json::Value;
+        let list = match document {
+            Value::Array(list) => Some(list),
+            other => other.get("nodes").and_then(Value::as_array),
+        };
+        let nodes = list.map_or_else(|| std::slice::from_ref(document), Vec::as_slice);
+        for node in nodes {
+            let field = || node.get("identity").or_else(|| node.get("node"));
+            let name = node.as_str().or_else(|| field().and_then(Value::as_str));
+            let Some(name) = name else {
+                let text = node.to_string().chars().take(80).collect();
+                return Err(SelectionError::NoName { line, text });
+            };
+            self.name(line, name)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccm_core::filter::parse_fact;
+    use ccm_core::model::label::parse_label;
+    use ccm_core::model::node::NODE_STATUS;
+
+    fn status(name: &str, groups: &[&str], os: &str) -> NodeStatus {
+        serde_json::from_value(serde_json::json!({
+            "protocol": NODE_STATUS,
+            "identity": name,
+            "collective": "default",
+            "groups": groups,
+            "version": "1",
+            "started": "2027-01-15T08:00:00Z",
+            "timestamp": "2027-01-15T08:00:00Z",
+            "beat": 30,
+            "facts": {"os": os}
+        }))
+        .unwrap()
+    }
+
+    fn fleet() -> Vec<NodeStatus> {
+        let mut paused = status("web2", &["web"], "debian");
+        paused.pause = serde_json::from_value(serde_json::json!({
+            "reason": "disk", "since": "2027-01-15T08:00:00Z"
+        }))
+        .unwrap();
+        vec![
+            paused,
+            status("db1", &["db"], "fedora"),
+            status("web1", &["web"], "debian"),
+        ]
+    }
+
+    fn known() -> BTreeMap<NodeName, Labels> {
+        let labels = |label: &str| [parse_label(label).unwrap()].into_iter().collect();
+        [
+            ("away1", labels("role=web")),
+            ("away2", Labels::default()),
+            ("db1", labels("role=web")),
+        ]
+        .map(|(name, labels)| (name.parse().unwrap(), labels))
+        .into()
+    }
+
+    fn names(nodes: &[NodeName]) -> Vec<&str> {
+        nodes.iter().map(NodeName::as_str).collect()
+    }
+
+    fn found(selection: &Selection) -> Resolved {
+        resolve(selection, &fleet(), &known()).unwrap()
+    }
+
+    #[test]
+    fn how_nodes_were_chosen_is_kept_for_people() {
+        assert_eq!(Selection::default().described(), ["--all"]);
+        let selection = Selection {
+            nodes: vec!["web1".into()],
+            limit: Some(3),
+            ..Selection::default()
+        };
+        assert_eq!(selection.described(), ["--node web1", "--limit 3"]);
+    }
+
+    #[test]
+    fn without_conditions_everyone_is_meant() {
+        let resolved = found(&Selection::default());
+        assert_eq!(names(&resolved.chosen), ["db1", "web1", "web2"]);
+        assert_eq!(names(&resolved.paused), ["web2"]);
+        assert_eq!(names(&resolved.offline), ["away1", "away2"]);
+    }
+
+    #[test]
+    fn a_named_node_that_is_away_or_unheard_of_is_named_as_such() {
+        let resolved = found(&Selection {
+            nodes: ["web1", "away2", "typo", "No Name", "/^db/"]
+                .map(Into::into)
+                .into(),
+            ..Selection::default()
+        });
+        assert_eq!(names(&resolved.chosen), ["db1", "web1"]);
+        assert_eq!(names(&resolved.offline), ["away2"]);
+        assert_eq!(resolved.unknown, ["No Name", "typo"]);
+    }
+
+    #[test]
+    fn groups_and_facts_are_those_the_nodes_last_said() {
+        let resolved = found(&Selection {
+            groups: vec!["web".into()],
+            facts: vec![parse_fact("os=debian").unwrap()],
+            ..Selection::default()
+        });
+        assert_eq!(names(&resolved.chosen), ["web1", "web2"]);
+        assert_eq!(resolved.offline, []);
+    }
+
+    #[test]
+    fn labels_are_known_of_nodes_that_are_away_too() {
+        let resolved = found(&Selection {
+            facts: vec![parse_fact("label.role=web").unwrap()],
+            ..Selection::default()
+        });
+        assert_eq!(names(&resolved.chosen), ["db1"]);
+        assert_eq!(names(&resolved.offline), ["away1"]);
+        let by_expression = found(&Selection {
+            select: Some(r#"labels.role == "web""#.into()),
+            ..Selection::default()
+        });
+        assert_eq!(by_expression, resolved);
+    }
+
+    #[test]
+    fn a_node_that_can_not_be_decided_is_named_and_not_chosen() {
+        let resolved = found(&Selection {
+            select: Some(r#"identity == "web1" || Facts.os > 3"#.into()),
+            ..Selection::default()
+        });
+        assert_eq!(names(&resolved.chosen), ["web1"]);
+        let undecided: Vec<&str> = resolved.undecided.iter().map(|it| it.0.as_str()).collect();
+        assert_eq!(undecided, ["db1", "web2"]);
+    }
+
+    #[test]
+    fn an_expression_that_does_not_compile_is_an_error() {
+        let selection = Selection {
+            select: Some("os ==".into()),
+            ..Selection::default()
+        };
+        assert!(resolve(&selection, &[], &BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_sample_is_the_same_for_the_same_seed() {
+        let fleet: Vec<NodeStatus> = (0..100)
+            .map(|number| status(&format!("n{number}"), &[], "debian"))
+            .collect();
+        let sample = |seed, amount: &str, fleet: &[NodeStatus]| {
+            let selection = Selection {
+                sample: Some(amount.parse().unwrap()),
+                seed,
+                ..Selection::default()
+            };
+            resolve(&selection, fleet, &BTreeMap::new()).unwrap().chosen
+        };
+        let first = sample(7, "10%", &fleet);
+        assert_eq!(first.len(), 10);
+        assert!(first.is_sorted());
+        let mut shuffled = fleet.clone();
+        shuffled.reverse();
+        assert_eq!(sample(7, "10", &shuffled), first);
+        assert_ne!(sample(8, "10", &fleet), first);
+        // Nodes that leave take only their own places with them.
+        let rest = fleet.iter().filter(|node| node.identity != first[0]);
+        let rest: Vec<NodeStatus> = rest.cloned().collect();
+        let again = sample(7, "10", &rest);
+        assert!(first[1..].iter().all(|node| again.contains(node)));
+    }
+
+    #[test]
+    fn a_limit_takes_the_first_names() {
+        let resolved = found(&Selection {
+            limit: Some(1),
+            ..Selection::default()
+        });
+        assert_eq!(names(&resolved.chosen), ["db1"]);
+        assert_eq!(resolved.paused, []);
+    }
+
+    #[test]
+    fn a_list_of_nodes_is_lines_or_our_own_json() {
+        let expected = ["web1.example.net", "db1"];
+        for text in [
+            "# mine\nweb1.example.net\n\n  db1  # the old one\nweb1.example.net\n",
+            "{\"identity\":\"web1.example.net\",\"beat\":30}\n{\"node\":\"db1\"}\n",
+            r#"["web1.example.net", {"identity": "db1"}]"#,
+            "{\n\"nodes\": [{\"identity\": \"web1.example.net\"},\n \"db1\"]\n}",
+        ] {
+            assert_eq!(names(&parse_nodes(text).unwrap()), expected, "{text}");
+        }
+        assert_eq!(parse_nodes("").unwrap(), []);
+    }
+
+    #[test]
+    fn a_line_that_names_no_node_is_named() {
+        for (text, error) in [
+            (
+                "a\nBad Name\n",
+                "line 2 of the node list: invalid identity \"Bad Name\"",
+            ),
+            ("a\n{\"x\":1}\n", "line 2 of the node list names no node: "),
+            ("a\n{", "line 2 of the node list names no node: \"{\""),
+            ("[1]", "line 1 of the node list names no node: \"1\""),
+        ] {
+            let found = parse_nodes(text).unwrap_err().to_string();
+            assert!(found.starts_with(error), "{found}");
+        }
+    }
+}

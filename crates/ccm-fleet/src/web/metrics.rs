@@ -1,0 +1,164 @@
+//! The fleet in the text format of Prometheus (0.0.4).
+//!
+//! Labels are words of ours and names that were checked when they were read, so nothing needs to
+//! be escaped. Only rollouts that are not over, and the last few, have series.
+
+use std::fmt::{self, Write as _};
+
+use super::live::Live;
+use super::progress::Shown;
+use ccm_core::model::rollout::Tally;
+
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// How many rollouts that are over still have series.
+const RECENT_ROLLOUTS: usize = 5;
+
+/// Returns all metrics. `is_connected` is whether the servers are reached.
+pub(super) fn print(live: &Live, is_connected: bool) -> String {
+    let mut text = String::new();
+    // Writing into a text can't fail.
+    let _infallible = write_all(&mut text, live, is_connected);
+    text
+}
+
+fn write_all(out: &mut String, live: &Live, is_connected: bool) -> fmt::Result {
+    let totals = live.totals();
+    head(out, "ccm_fleet_nodes", "gauge", "Nodes by state.")?;
+    for (state, count) in &totals.states {
+        writeln!(out, "ccm_fleet_nodes{{state=\"{state}\"}} {count}")?;
+    }
+    for (name, kind, help, value) in [
+        (
+            "ccm_fleet_nodes_lagging",
+            "gauge",
+            "Nodes that have not reported on their newest assignment.",
+            u64::try_from(totals.lagging).unwrap_or(u64::MAX),
+        ),
+        (
+            "ccm_fleet_drifted_resources",
+            "gauge",
+            "Resources that are not as their assignment says.",
+            u64::try_from(totals.drifted_resources).unwrap_or(u64::MAX),
+        ),
+        (
+            "ccm_fleet_spooled_events",
+            "gauge",
+            "Events that wait on the disks of nodes.",
+            totals.spooled,
+        ),
+        (
+            "ccm_fleet_dropped_events",
+            "gauge",
+            "Events that nodes had to give up.",
+            totals.dropped,
+        ),
+        (
+            "ccm_fleet_unreadable_records_total",
+            "counter",
+            "Records of the fleet that could not be read.",
+            totals.unreadable,
+        ),
+        (
+            "ccm_fleet_connected",
+            "gauge",
+            "Whether the NATS servers are reached.",
+            u64::from(is_connected),
+        ),
+    ] {
+        head(out, name, kind, help)?;
+        writeln!(out, "{name} {value}")?;
+    }
+    let help = "Events by type and outcome since the server started.";
+    head(out, "ccm_fleet_events_total", "counter", help)?;
+    for (type_name, outcome, count) in live.counts() {
+        let labels = format!("type=\"{type_name}\",outcome=\"{outcome}\"");
+        writeln!(out, "ccm_fleet_events_total{{{labels}}} {count}")?;
+    }
+    write_rollouts(out, live)
+}
+
+fn write_rollouts(out: &mut String, live: &Live) -> fmt::Result {
+    let mut over = 0;
+    let mut is_shown = |shown: &Shown| {
+        over += usize::from(!shown.is_active());
+        shown.is_active() || over <= RECENT_ROLLOUTS
+    };
+    let rollouts = live.rollouts();
+    let shown: Vec<_> = rollouts.iter().filter(|it| is_shown(it)).collect();
+    let help = "Rollouts that are not over, and the last few, by what they are.";
+    head(out, "ccm_fleet_rollout_state", "gauge", help)?;
+    for rollout in &shown {
+        let (id, state) = (rollout.id(), rollout.state());
+        let labels = format!("rollout=\"{id}\",state=\"{state}\"");
+        writeln!(out, "ccm_fleet_rollout_state{{{labels}}} 1")?;
+    }
+    let help = "Nodes of a rollout by what became of them.";
+    head(out, "ccm_fleet_rollout_nodes", "gauge", help)?;
+    for rollout in &shown {
+        for (outcome, count) in outcomes(&rollout.tally()) {
+            let labels = format!("rollout=\"{}\",outcome=\"{outcome}\"", rollout.id());
+            writeln!(out, "ccm_fleet_rollout_nodes{{{labels}}} {count}")?;
+        }
+    }
+    Ok(())
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
+    writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}")
+}
+
+fn outcomes(tally: &Tally) -> [(&'static str, usize); 9] {
+    [
+        ("pending", tally.pending),
+        ("assigned", tally.assigned),
+        ("ok", tally.ok),
+        ("changed", tally.changed),
+        ("failed", tally.failed),
+        ("unhealthy", tally.unhealthy),
+        ("unreachable", tally.unreachable),
+        ("skipped", tally.skipped),
+        ("restored", tally.restored),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::super::fixture::{rollout, status};
+    use super::super::live::Record;
+    use super::*;
+
+    #[test]
+    fn nodes_and_rollouts_are_counted() {
+        let mut live = Live::new(1);
+        let record = Record::Presence(Box::new(status("web1")));
+        live.put("web1".parse().unwrap(), record, Instant::now());
+        live.put_rollout(rollout("r1"));
+        let text = print(&live, true);
+        for line in [
+            "ccm_fleet_nodes{state=\"stable\"} 1",
+            "ccm_fleet_nodes{state=\"failed\"} 0",
+            "ccm_fleet_connected 1",
+            "ccm_fleet_rollout_state{rollout=\"r1\",state=\"running\"} 1",
+            "ccm_fleet_rollout_nodes{rollout=\"r1\",outcome=\"failed\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn old_rollouts_have_no_series() {
+        let mut live = Live::new(1);
+        for number in 0..RECENT_ROLLOUTS + 3 {
+            let mut over = rollout(&format!("r{number}"));
+            over.state = ccm_core::model::rollout::State::Done;
+            live.put_rollout(over);
+        }
+        let text = print(&live, true);
+        let series = text.lines().filter(|line| line.contains("state=\"done\""));
+        assert_eq!(series.count(), RECENT_ROLLOUTS);
+        assert!(!text.contains("rollout=\"r0\""));
+    }
+}

@@ -1,0 +1,127 @@
+//! Rollouts as the page shows them: waves as they fill, who failed and why.
+//!
+//! What nodes were before is left out: it is only needed to give it back, and it is large.
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+
+use ccm_core::model::node::{NodeName, Token};
+use ccm_core::model::rollout::{Previous, Progress, Rollout, Tally};
+
+/// A rollout, and the revision of the page's state that it came with.
+#[derive(Debug)]
+pub(super) struct Shown {
+    rollout: Rollout,
+    pub(super) revision: u64,
+}
+
+/// A wave, counted.
+#[derive(Debug, Serialize)]
+struct WaveTally<'a> {
+    name: &'a str,
+    canary: bool,
+    size: usize,
+    tally: Tally,
+}
+
+impl Shown {
+    pub(super) fn new(mut rollout: Rollout, revision: u64) -> Self {
+        rollout.previous = Previous::default();
+        rollout.previous_digests.clear();
+        Self { rollout, revision }
+    }
+
+    pub(super) fn id(&self) -> &Token {
+        &self.rollout.id
+    }
+
+    /// Returns the word for where it is.
+    pub(super) fn state(&self) -> &'static str {
+        self.rollout.state.as_str()
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        !self.rollout.state.is_at_rest()
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.rollout.tally()
+    }
+
+    /// Returns the line of a list.
+    pub(super) fn row(&self) -> Json {
+        let it = &self.rollout;
+        let waves = it.plan.waves.iter().map(|wave| WaveTally {
+            name: &wave.name,
+            canary: wave.canary,
+            size: wave.nodes.len(),
+            tally: Tally::of(wave.nodes.iter().map(|node| it.progress(node))),
+        });
+        let waves: Vec<WaveTally<'_>> = waves.collect();
+        json!({
+            "id": it.id,
+            "bundle": it.bundle,
+            "noop": it.noop,
+            "state": it.state,
+            "word": it.state.as_str(),
+            "active": self.is_active(),
+            "created": ccm_value::text::go_time(&it.created),
+            "caller": it.caller,
+            "wave": it.wave,
+            "tally": it.tally(),
+            "waves": waves,
+        })
+    }
+
+    /// Returns everything about it, as the API tells it.
+    pub(super) fn document(&self) -> Json {
+        let it = &self.rollout;
+        let told = |node: &NodeName| {
+            let progress = it.progress(node);
+            let reason = match progress {
+                Progress::Failed { reason }
+                | Progress::Unhealthy { reason }
+                | Progress::Skipped { reason } => reason.as_str(),
+                _ => "",
+            };
+            json!({ "node": node, "progress": progress.as_str(), "reason": reason })
+        };
+        let waves = it.plan.waves.iter();
+        let nodes: Vec<Vec<Json>> = waves
+            .map(|wave| wave.nodes.iter().map(told).collect())
+            .collect();
+        json!({
+            "rollout": self.row(),
+            "selection": it.selection,
+            "settings": it.settings,
+            "forgiven": it.forgiven,
+            "lease": it.lease,
+            "left_out": it.plan.left_out,
+            "nodes": nodes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::rollout;
+    use super::*;
+
+    #[test]
+    fn waves_are_counted_apart() {
+        let row = Shown::new(rollout("r1"), 1).row();
+        assert_eq!(row["waves"][0]["tally"]["changed"], 1);
+        assert_eq!(row["waves"][1]["tally"]["failed"], 1);
+        assert_eq!(row["waves"][1]["tally"]["pending"], 1);
+        assert_eq!(row["word"], "running");
+    }
+
+    #[test]
+    fn who_failed_is_told_with_the_reason() {
+        let document = Shown::new(rollout("r1"), 1).document();
+        assert_eq!(
+            document["nodes"][1][0],
+            json!({"node": "web2", "progress": "failed", "reason": "no such package"})
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! The bus for code that waits: engines, templates and command lines.
+//!
+//! A [`Bus`] connects when it is first asked something, so a run that needs no server needs none.
+//! Its work happens on a thread of the client's runtime; the caller only waits for the outcome,
+//! whichever thread it is on.
+
+use std::fs::File;
+use std::future::Future;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
+
+use super::governor::{Governor, Left, Slot};
+use super::object::Info;
+use super::{Bytes, Connection, ContextError, NatsError, Patience, Settings, connect};
+use ccm_core::model::registration::Entry;
+use ccm_core::run::bus::{self, BusError, BusErrorKind, SlotRequest};
+
+/// How long connecting may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Finds out where the server is.
+type Resolve = Box<dyn Fn() -> Result<Settings, ContextError> + Send + Sync>;
+
+/// A handle for code that waits; clones share one connection.
+#[derive(Clone)]
+pub struct Bus(Arc<Inner>);
+
+struct Inner {
+    /// How to connect, and what the server calls it; nothing over a connection that is there.
+    connecting: Option<(Resolve, String)>,
+    connected: Mutex<Option<Connected>>,
+}
+
+struct Connected {
+    connection: Connection,
+    handle: Handle,
+    /// The runtime behind the handle, if it is ours.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        // An ordinary drop would wait, and panics where waiting is not allowed.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Bus {
+    /// Returns a bus that asks `resolve` and connects when it is first used.
+    pub fn lazy(
+        name: impl Into<String>,
+        resolve: impl Fn() -> Result<Settings, ContextError> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            connecting: Some((Box::new(resolve), name.into())),
+            connected: Mutex::new(None),
+        }))
+    }
+
+    /// Returns a bus over a connection that lives on a runtime.
+    pub fn over(connection: Connection, runtime: Handle) -> Self {
+        Self(Arc::new(Inner {
+            connecting: None,
+            connected: Mutex::new(Some(Connected {
+                connection,
+                handle: runtime,
+                runtime: None,
+            })),
+        }))
+    }
+
+    /// Returns the value of a key, if it has one.
+    pub fn kv_bytes(&self, bucket: &str, key: &str) -> Result<Option<Bytes>, NatsError> {
+        let (bucket, key) = (bucket.to_owned(), key.to_owned());
+        self.run(|connection| async move {
+            let entry = connection.bucket(&bucket).await?.get(&key).await?;
+            Ok(entry.map(|entry| entry.value))
+        })
+    }
+
+    /// Writes an object of at most `limit` bytes and returns what it is.
+    pub fn object(
+        &self,
+        bucket: &str,
+        name: &str,
+        limit: u64,
+        mut out: impl Write + Send + 'static,
+    ) -> Result<Info, NatsError> {
+        let (bucket, name) = (bucket.to_owned(), name.to_owned());
+        self.run(move |connection| async move {
+            let store = connection.objects(&bucket).await?;
+            store.get_into(&name, limit, &mut out).await
+        })
+    }
+
+    /// Does something with the connection and waits for it.
+    pub fn run<T, F>(&self, doing: impl FnOnce(Connection) -> F) -> Result<T, NatsError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, NatsError>> + Send + 'static,
+    {
+        let (connection, runtime) = self.connection()?;
+        wait(&runtime, doing(connection))
+    }
+
+    fn connection(&self) -> Result<(Connection, Handle), NatsError> {
+        let connected = &self.0.connected;
+        let mut connected = connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = &*connected {
+            return Ok((there.connection.clone(), there.handle.clone()));
+        }
+        let Some((resolve, name)) = &self.0.connecting else {
+            return Err(NatsError::Closed);
+        };
+        let (settings, name) = (resolve()?, name.clone());
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("nats")
+            .enable_all()
+            .build()
+            .map_err(|err| NatsError::Connect {
+                servers: settings.shown(),
+                reason: err.to_string(),
+                source: Some(err.into()),
+            })?;
+        let handle = runtime.handle().clone();
+        let connection = wait(&handle, async move {
+            connect(&settings, Patience::Once(CONNECT_LIMIT), &name).await
+        });
+        let connection = match connection {
+            Ok(connection) => connection,
+            Err(err) => {
+                runtime.shutdown_background();
+                return Err(err);
+            }
+        };
+        *connected = Some(Connected {
+            connection: connection.clone(),
+            handle: handle.clone(),
+            runtime: Some(runtime),
+        });
+        Ok((connection, handle))
+    }
+}
+
+impl From<NatsError> for BusError {
+    fn from(error: NatsError) -> Self {
+        let kind = match error {
+            NatsError::Context(_) => BusErrorKind::Settings,
+            NatsError::NotAwaited { .. } => BusErrorKind::GivenUp,
+            NatsError::NoStream(_) | NatsError::NoBucket(_) | NatsError::NoObject { .. } => {
+                BusErrorKind::NotFound
+            }
+            _ => BusErrorKind::Failed,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl bus::Bus for Bus {
+    fn value(&self, bucket: &str, key: &str) -> Result<Option<Vec<u8>>, BusError> {
+        Ok(self.kv_bytes(bucket, key)?.map(Vec::from))
+    }
+
+    fn object(&self, bucket: &str, name: &str, limit: u64, out: File) -> Result<(), BusError> {
+        Ok(self.object(bucket, name, limit, out).map(drop)?)
+    }
+
+    /// What is registered but can't be read is nothing that a template could use.
+    fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, BusError> {
+        let (stream, words) = (stream.to_owned(), words.map(str::to_owned));
+        let found = self.run(|connection| async move {
+            let words = words.each_ref().map(String::as_str);
+            connection.registrations(&stream, words).await
+        })?;
+        Ok(found.entries)
+    }
+
+    fn enter(&self, request: SlotRequest) -> Result<Box<dyn bus::Slot>, BusError> {
+        let SlotRequest {
+            collective,
+            governor,
+            holder,
+            limit,
+            give_up,
+            evicted,
+        } = request;
+        let (slot, watch) = self.run(|connection| async move {
+            let governor = Governor::new(connection, &collective, &governor);
+            let slot = governor.enter(&holder, limit, || give_up()).await?;
+            let (is_gone, sequence) = (slot.evicted(), slot.sequence());
+            let watch = tokio::spawn(async move {
+                is_gone.await;
+                evicted(sequence);
+            });
+            Ok((slot, watch))
+        })?;
+        Ok(Box::new(HeldSlot {
+            bus: self.clone(),
+            slot,
+            watch,
+        }))
+    }
+}
+
+/// A slot, and the task that notices when it is taken away.
+struct HeldSlot {
+    bus: Bus,
+    slot: Slot,
+    watch: JoinHandle<()>,
+}
+
+impl bus::Slot for HeldSlot {
+    fn sequence(&self) -> u64 {
+        self.slot.sequence()
+    }
+
+    fn leave(self: Box<Self>) -> Result<bus::Left, BusError> {
+        let Self { bus, slot, watch } = *self;
+        watch.abort();
+        let left = bus.run(|_| async move { slot.leave().await })?;
+        Ok(match left {
+            Left::Freed => bus::Left::Freed,
+            Left::Evicted => bus::Left::Evicted,
+        })
+    }
+}
+
+/// Runs something over there and waits for it here. Unlike the runtime's own way to wait, this
+/// never panics, wherever it is called.
+fn wait<T: Send + 'static>(
+    runtime: &Handle,
+    doing: impl Future<Output = Result<T, NatsError>> + Send + 'static,
+) -> Result<T, NatsError> {
+    let (done, outcome) = mpsc::sync_channel(1);
+    runtime.spawn(async move {
+        let _ = done.send(doing.await);
+    });
+    outcome.recv().unwrap_or(Err(NatsError::Closed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_resolved_before_it_is_needed() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let bus = Bus::lazy("test", move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            Err(ContextError::Name("x".into()))
+        });
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+        let refused = bus.kv_bytes("B", "k").unwrap_err();
+        assert_eq!(refused.to_string(), "invalid context name \"x\"");
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_named_without_credentials() {
+        // Nobody listens on port 1.
+        let bus = Bus::lazy("test", || Settings::plain("nats://ann:hunter2@127.0.0.1:1"));
+        let refused = bus.kv_bytes("B", "k").unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "can't connect to NATS at nats://127.0.0.1:1: connection refused"
+        );
+        assert!(std::error::Error::source(&refused).is_some(), "{refused:?}");
+    }
+}

@@ -1,0 +1,197 @@
+//! Saying who we are, anew at every connect: a file of credentials that was renewed counts at
+//! once, and one that is missing for a moment costs one try.
+
+use std::sync::Arc;
+
+use async_nats::{Auth, AuthError, ConnectOptions};
+use nkeys::KeyPair;
+
+use crate::context::{Login, SecretError, Settings};
+use ccm_value::secret::Secret;
+
+/// Why we can't say who we are. No text holds a secret.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoginError {
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("the credentials hold no JWT and seed")]
+    Credentials,
+    #[error("the nkey file holds no seed")]
+    NoSeed,
+    #[error("the seed is not valid")]
+    Seed,
+    #[error("the seed can't sign")]
+    Sign,
+}
+
+/// Returns options that log in as the settings say.
+pub(super) fn options(settings: &Settings) -> ConnectOptions {
+    let identity = Arc::new((settings.login.clone(), settings.token.clone()));
+    if let (Login::Anonymous, None) = &*identity {
+        return ConnectOptions::new();
+    }
+    ConnectOptions::with_auth_callback(move |nonce| {
+        let (login, token) = &*identity;
+        let auth = answer(login, &nonce).map(|mut auth| {
+            auth.token = token.as_ref().map(|token| token.reveal().to_owned());
+            auth
+        });
+        std::future::ready(auth.map_err(AuthError::new))
+    })
+}
+
+/// Answers the server's question, which is to sign `nonce`.
+fn answer(login: &Login, nonce: &[u8]) -> Result<Auth, LoginError> {
+    let mut auth = Auth::new();
+    match login {
+        Login::Anonymous => {}
+        Login::Password { user, password } => {
+            auth.username = Some(user.clone());
+            auth.password = Some(password.reveal().to_owned());
+        }
+        Login::Creds(material) => {
+            let text = material.read()?;
+            let mut parts = decorated(text.reveal());
+            let (Some(jwt), Some(seed)) = (parts.next(), parts.next()) else {
+                return Err(LoginError::Credentials);
+            };
+            auth.jwt = Some(jwt.to_owned());
+            auth.signature = Some(sign(seed, nonce)?.1);
+        }
+        Login::Nkey(material) => {
+            let text = material.read()?;
+            let seed = seed(text.reveal()).ok_or(LoginError::NoSeed)?;
+            let (public, signature) = sign(seed, nonce)?;
+            auth.nkey = Some(public);
+            auth.signature = Some(signature);
+        }
+        Login::Jwt { jwt, seed } => {
+            auth.jwt = Some(jwt.reveal().to_owned());
+            if let Some(seed) = seed.as_ref().map(Secret::reveal) {
+                auth.signature = Some(sign(seed, nonce)?.1);
+            }
+        }
+    }
+    Ok(auth)
+}
+
+impl Login {
+    /// Returns the seed that proves who logs in; nothing where a password or a token does.
+    pub fn seed(&self) -> Result<Option<Secret>, SecretError> {
+        let text = match self {
+            Self::Creds(material) | Self::Nkey(material) => material.read()?,
+            Self::Jwt { seed, .. } => return Ok(seed.clone()),
+            _ => return Ok(None),
+        };
+        Ok(seed(text.reveal()).map(Secret::new))
+    }
+}
+
+/// Returns the public key of a seed, and the nonce signed with it.
+fn sign(seed: &str, nonce: &[u8]) -> Result<(String, Vec<u8>), LoginError> {
+    let pair = KeyPair::from_seed(seed.trim()).map_err(|_| LoginError::Seed)?;
+    let signature = pair.sign(nonce).map_err(|_| LoginError::Sign)?;
+    Ok((pair.public_key(), signature))
+}
+
+/// Returns what stands between `-----BEGIN …-----` and `------END …------`, in order.
+fn decorated(text: &str) -> impl Iterator<Item = &str> {
+    let mut lines = text.lines().map(str::trim);
+    std::iter::from_fn(move || {
+        lines.find(|line| line.starts_with("---") && line.contains("BEGIN"))?;
+        lines.find(|line| !line.is_empty())
+    })
+}
+
+/// Returns the seed of a file that holds it plainly or decorated.
+fn seed(text: &str) -> Option<&str> {
+    let is_seed = |line: &&str| line.starts_with('S') && line.len() > 40;
+    decorated(text)
+        .chain(text.lines().map(str::trim))
+        .find(is_seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Material;
+
+    fn user() -> (String, String) {
+        let pair = KeyPair::new_user();
+        (pair.seed().unwrap(), pair.public_key())
+    }
+
+    fn text(text: String) -> Material {
+        Material::Text(Secret::new(text))
+    }
+
+    fn verify(public: &str, auth: &Auth) {
+        let signature = auth.signature.as_ref().unwrap();
+        let pair = KeyPair::from_public_key(public).unwrap();
+        pair.verify(b"nonce", signature).unwrap();
+    }
+
+    #[test]
+    fn credentials_are_a_jwt_and_the_proof_of_its_seed() {
+        let (seed, public) = user();
+        let creds = format!(
+            "-----BEGIN NATS USER JWT-----\r\nthe.jwt\r\n------END NATS USER JWT------\n\n\
+             -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+        );
+        let auth = answer(&Login::Creds(text(creds)), b"nonce").unwrap();
+        assert_eq!(auth.jwt.as_deref(), Some("the.jwt"));
+        verify(&public, &auth);
+    }
+
+    #[test]
+    fn an_nkey_is_found_plain_or_decorated() {
+        let (seed, public) = user();
+        for file in [
+            seed.clone(),
+            format!("\n{seed}\n"),
+            format!("-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"),
+        ] {
+            let auth = answer(&Login::Nkey(text(file)), b"nonce").unwrap();
+            assert_eq!(auth.nkey.as_deref(), Some(public.as_str()));
+            verify(&public, &auth);
+        }
+    }
+
+    #[test]
+    fn a_jwt_without_a_seed_is_a_bearer_token() {
+        let login = Login::Jwt {
+            jwt: Secret::new("the.jwt"),
+            seed: None,
+        };
+        let auth = answer(&login, b"nonce").unwrap();
+        assert_eq!(
+            (auth.jwt.as_deref(), auth.signature),
+            (Some("the.jwt"), None)
+        );
+    }
+
+    #[test]
+    fn broken_credentials_are_described_without_showing_them() {
+        for (login, reason) in [
+            (
+                Login::Creds(text("hunter2".into())),
+                "the credentials hold no JWT and seed",
+            ),
+            (
+                Login::Nkey(text("hunter2".into())),
+                "the nkey file holds no seed",
+            ),
+            (
+                Login::Nkey(text(format!("SUhunter2{}", "A".repeat(50)))),
+                "the seed is not valid",
+            ),
+            (
+                Login::Nkey(Material::File("/nonexistent/x.nk".into())),
+                "open /nonexistent/x.nk: no such file or directory",
+            ),
+        ] {
+            let error = answer(&login, b"nonce").err().unwrap();
+            assert_eq!(error.to_string(), reason);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What travels: headers and bytes. The client library's own types stay in this room.
+
+use std::fmt;
+use std::str::FromStr as _;
+
+use async_nats::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+
+use super::NatsError;
+
+/// The headers of a message. Names are case sensitive.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Headers(HeaderMap);
+
+impl Headers {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the headers with one more, in place of any of that name.
+    pub fn with(mut self, name: &str, value: &str) -> Result<Self, NatsError> {
+        self.set(name, value)?;
+        Ok(self)
+    }
+
+    /// Puts a header in place of any of that name.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), NatsError> {
+        let bad = || NatsError::Header(name.into());
+        if name.is_empty() {
+            return Err(bad());
+        }
+        let key = HeaderName::from_str(name).map_err(|_| bad())?;
+        let value = HeaderValue::from_str(value).map_err(|_| bad())?;
+        self.0.insert(key, value);
+        Ok(())
+    }
+
+    /// Returns the first value of a name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let name = HeaderName::from_str(name).ok()?;
+        self.0.get(name).map(HeaderValue::as_str)
+    }
+
+    /// Returns the last value of a name: the one that a server added after all others.
+    pub(crate) fn last(&self, name: &str) -> Option<&str> {
+        let name = HeaderName::from_str(name).ok()?;
+        self.0.get_all(name).last().map(HeaderValue::as_str)
+    }
+
+    /// Returns how many values a name has.
+    pub fn count(&self, name: &str) -> usize {
+        match HeaderName::from_str(name) {
+            Ok(name) => self.0.get_all(name).count(),
+            Err(_) => 0,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn into_map(self) -> HeaderMap {
+        self.0
+    }
+}
+
+impl fmt::Debug for Headers {
+    /// Names only: a value may be a signature.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_list()
+            .entries(self.0.iter().map(|(name, _)| name))
+            .finish()
+    }
+}
+
+/// A message that arrived.
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub subject: String,
+    /// Where an answer is waited for.
+    pub reply: Option<String>,
+    pub headers: Headers,
+    pub body: Bytes,
+}
+
+/// An answer to a request.
+pub type Reply = Message;
+
+impl Message {
+    /// Returns the first value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)
+    }
+
+    /// Returns code and text if the answer is that of a service that failed.
+    pub fn service_error(&self) -> Option<(u16, &str)> {
+        let text = self.header(crate::micro::ERROR)?;
+        let code = self.header(crate::micro::ERROR_CODE);
+        let code = code.and_then(|code| code.parse().ok()).unwrap_or(500);
+        Some((code, text))
+    }
+}
+
+impl From<async_nats::Message> for Message {
+    fn from(message: async_nats::Message) -> Self {
+        Self {
+            subject: message.subject.to_string(),
+            reply: message.reply.map(|reply| reply.to_string()),
+            headers: Headers(message.headers.unwrap_or_default()),
+            body: message.payload,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_found_by_its_name() {
+        let headers = Headers::new().with("Ccm-Noop", "true").unwrap();
+        assert_eq!(headers.get("Ccm-Noop"), Some("true"));
+        assert_eq!(headers.get("ccm-noop"), None);
+        assert_eq!(headers.get("no:name"), None);
+    }
+
+    #[test]
+    fn a_header_that_would_break_the_protocol_is_refused() {
+        for (name, value) in [
+            ("a:b", "x"),
+            ("a\r\nb", "x"),
+            ("", "x"),
+            ("a", "x\r\nEvil: 1"),
+        ] {
+            assert!(
+                Headers::new().with(name, value).is_err(),
+                "{name:?} {value:?}"
+            );
+        }
+    }
+}

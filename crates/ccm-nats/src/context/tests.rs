@@ -1,0 +1,212 @@
+use super::*;
+use ccm_core::system::files::{Attributes, Durability};
+
+/// A configuration directory with contexts in it.
+struct World {
+    directory: tempfile::TempDir,
+    env: BTreeMap<String, String>,
+}
+
+impl World {
+    fn new(contexts: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("nats/context");
+        files::create_directory(&folder, &Attributes::default()).unwrap();
+        let root = directory.path().to_str().unwrap().to_owned();
+        let env = [("XDG_CONFIG_HOME".into(), root)].into();
+        let world = Self { directory, env };
+        for (name, text) in contexts {
+            world.write(&format!("context/{name}.json"), text);
+        }
+        world
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.directory.path().join("nats").join(name);
+        files::write_private(&path, text.as_bytes(), Durability::Cached).unwrap();
+    }
+
+    fn set(mut self, name: &str, value: &str) -> Self {
+        self.env.insert(name.into(), value.into());
+        self
+    }
+
+    fn resolve(&self, given: &Given) -> Result<Settings, String> {
+        resolve(given, &self.env, Some("CCM")).map_err(|err| err.to_string())
+    }
+
+    fn servers(&self, given: &Given) -> String {
+        self.resolve(given).unwrap().shown()
+    }
+}
+
+fn context(name: &str) -> Given {
+    Given {
+        context: Some(name.into()),
+        ..Given::default()
+    }
+}
+
+#[test]
+fn without_anything_the_server_is_on_this_machine() {
+    let settings = World::new(&[]).resolve(&Given::default()).unwrap();
+    assert_eq!(settings.shown(), "nats://127.0.0.1:4222");
+    assert_eq!(settings.context, None);
+}
+
+#[test]
+fn the_default_context_beats_the_selected_one() {
+    let world = World::new(&[("other", r#"{"url":"nats://other"}"#)]);
+    world.write("context.txt", "other\n");
+    assert_eq!(world.servers(&Given::default()), "nats://other");
+    world.write("context/CCM.json", r#"{"url":"nats://ccm"}"#);
+    assert_eq!(world.servers(&Given::default()), "nats://ccm");
+}
+
+#[test]
+fn flag_beats_variable_beats_configuration() {
+    let contexts = ["a", "b", "c"].map(|name| (name, format!(r#"{{"url":"nats://{name}"}}"#)));
+    let contexts: Vec<(&str, &str)> = contexts.iter().map(|(n, t)| (*n, t.as_str())).collect();
+    let configured = Given {
+        configured_context: Some("c".into()),
+        ..Given::default()
+    };
+    assert_eq!(World::new(&contexts).servers(&configured), "nats://c");
+    let world = World::new(&contexts).set("NATS_CONTEXT", "b");
+    assert_eq!(world.servers(&configured), "nats://b");
+    let given = Given {
+        context: Some("a".into()),
+        ..configured
+    };
+    assert_eq!(world.servers(&given), "nats://a");
+    let given = Given {
+        server: Some("nats://flag".into()),
+        ..given
+    };
+    assert_eq!(
+        world.set("NATS_URL", "nats://env").servers(&given),
+        "nats://flag"
+    );
+}
+
+#[test]
+fn a_variable_for_the_server_beats_the_context() {
+    let world = World::new(&[("CCM", r#"{"url":"nats://ccm","user":"a","password":"b"}"#)])
+        .set("NATS_URL", "nats://one,two:4333");
+    let settings = world.resolve(&Given::default()).unwrap();
+    assert_eq!(settings.shown(), "nats://one,nats://two:4333");
+    assert!(matches!(settings.login, Login::Password { .. }));
+}
+
+#[test]
+fn a_context_that_was_named_must_exist() {
+    let error = World::new(&[]).resolve(&context("nope")).unwrap_err();
+    assert!(error.starts_with("unknown context \"nope\""), "{error}");
+    for bad in ["../x", "a/b"] {
+        let error = World::new(&[]).resolve(&context(bad)).unwrap_err();
+        assert!(error.starts_with("invalid context name"), "{error}");
+    }
+}
+
+#[test]
+fn a_context_may_be_a_path() {
+    let world = World::new(&[("a", r#"{"url":"nats://a"}"#)]);
+    let path = world.directory.path().join("nats/context/a.json");
+    assert_eq!(world.servers(&context(path.to_str().unwrap())), "nats://a");
+}
+
+#[test]
+fn the_first_kind_of_credentials_counts() {
+    let kind = |text: &str| {
+        let settings = World::new(&[("a", text)]).resolve(&context("a")).unwrap();
+        match settings.login {
+            Login::Anonymous => "anonymous",
+            Login::Password { .. } => "password",
+            Login::Creds(_) => "creds",
+            Login::Nkey(_) => "nkey",
+            Login::Jwt { .. } => "jwt",
+        }
+    };
+    assert_eq!(kind(r#"{"user":"a","creds":"/c","nkey":"/n"}"#), "password");
+    assert_eq!(kind(r#"{"user":"","creds":"/c","nkey":"/n"}"#), "creds");
+    assert_eq!(kind(r#"{"nkey":"/n","user_jwt":"j"}"#), "nkey");
+    assert_eq!(kind(r#"{"user_jwt":"j"}"#), "jwt");
+    assert_eq!(kind(r#"{"color_scheme":"green","token":"t"}"#), "anonymous");
+}
+
+#[test]
+fn a_credential_of_the_environment_replaces_those_of_the_context() {
+    let world = World::new(&[("CCM", r#"{"user":"a","password":"b"}"#)]);
+    let settings = world
+        .set("NATS_CREDS", "/x.creds")
+        .resolve(&Given::default())
+        .unwrap();
+    assert!(matches!(settings.login, Login::Creds(_)));
+    let world = World::new(&[("CCM", r#"{"creds":"/c"}"#)]).set("NATS_USER", "tok");
+    let settings = world.resolve(&Given::default()).unwrap();
+    assert!(matches!(settings.login, Login::Anonymous));
+    assert_eq!(settings.token, Some(Secret::new("tok")));
+}
+
+#[test]
+fn what_is_not_supported_is_named() {
+    for (field, text) in [
+        ("socks_proxy", r#"{"socks_proxy":"socks5://x"}"#),
+        ("nsc", r#"{"nsc":"nsc://o/a/u"}"#),
+        ("windows_cert_store", r#"{"windows_cert_store":"machine"}"#),
+    ] {
+        let error = World::new(&[("a", text)])
+            .resolve(&context("a"))
+            .unwrap_err();
+        assert_eq!(error, format!("context a: {field} is not supported"));
+    }
+    let empty = r#"{"socks_proxy":"","nsc":"","color_scheme":null}"#;
+    assert!(World::new(&[("a", empty)]).resolve(&context("a")).is_ok());
+}
+
+#[test]
+fn errors_hold_no_secret() {
+    for text in [
+        r#"{"password":"hunter2","#,
+        r#"{"user":"hunter2","password":5}"#,
+        r#"{"user":"a","password":"data:;base64,hunter2!"}"#,
+        r#"{"url":"http://hunter2:hunter2@h"}"#,
+        r#"{"cert":"/c","password":"hunter2"}"#,
+    ] {
+        let error = World::new(&[("a", text)])
+            .resolve(&context("a"))
+            .unwrap_err();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn the_rest_of_a_context_is_taken_over() {
+    let text = r#"{"ca":"/ca","cert":"/c","key":"/k","tls_first":true,
+        "inbox_prefix":"_INBOX_ann.","jetstream_domain":"hub","unknown":{"x":1}}"#;
+    let settings = World::new(&[("a", text)]).resolve(&context("a")).unwrap();
+    assert_eq!(settings.tls.ca, Some("/ca".into()));
+    assert_eq!(settings.tls.identity, Some(("/c".into(), "/k".into())));
+    assert!(settings.tls.first);
+    assert_eq!(settings.inbox_prefix.as_deref(), Some("_INBOX_ann"));
+    assert_eq!(settings.api, Api::Domain("hub".into()));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test opens a file")]
+fn credentials_that_others_can_write_are_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let room = tempfile::tempdir().unwrap();
+    let file = room.path().join("user.nk");
+    std::fs::write(&file, "seed").unwrap();
+    let material = Material::File(file.clone());
+    for (mode, is_read) in [(0o600, true), (0o644, true), (0o620, false), (0o602, false)] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(material.read().is_ok(), is_read, "{mode:o}");
+    }
+    let error = material.read().unwrap_err().to_string();
+    assert!(
+        error.ends_with(&format!("run chmod go-w {}", file.display())),
+        "{error}"
+    );
+}

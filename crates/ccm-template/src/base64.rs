@@ -1,0 +1,81 @@
+//! Base64 as Go reads it: line breaks are passed over, bits that are left over are ignored, and an
+//! error names the byte where Go's decoder stops. Writing it needs no help from here.
+
+use data_encoding::{BASE64_NOPAD, Encoding};
+
+/// A text is not base64, from this byte on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("illegal base64 data at input byte {0}")]
+pub struct Base64Error(usize);
+
+/// Returns the decoded bytes, or where the text stops being base64.
+pub(crate) fn decode(text: &str) -> Result<Vec<u8>, Base64Error> {
+    let plain = text.replace(['\r', '\n'], "");
+    let body = plain.trim_end_matches('=');
+    let decoded = match fault(&plain) {
+        None => lenient()
+            .decode(body.as_bytes())
+            .map_err(|err| err.position),
+        Some(at) => Err(at),
+    };
+    decoded.map_err(|at| {
+        let is_kept = |(_, byte): &(usize, u8)| !matches!(byte, b'\r' | b'\n');
+        let place = text.bytes().enumerate().filter(is_kept).nth(at);
+        Base64Error(place.map_or(text.len(), |(at, _)| at))
+    })
+}
+
+/// Returns base64 without padding and without interest in what the last bits are.
+fn lenient() -> Encoding {
+    let mut specification = BASE64_NOPAD.specification();
+    specification.check_trailing_bits = false;
+    specification.encoding().unwrap_or(BASE64_NOPAD)
+}
+
+/// Returns where text without line breaks stops being base64.
+fn fault(text: &str) -> Option<usize> {
+    let len = text
+        .bytes()
+        .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
+        .count();
+    let rest = text.get(len..).unwrap_or_default();
+    match (len % 4, rest) {
+        (0, "") | (2, "==") | (3, "=") => None,
+        // A group is not complete; Go names its start.
+        (over, "") => Some(len - over),
+        (2, "=") => Some(len + 1),
+        (2, rest) if rest.starts_with("==") => Some(len + 2),
+        (3, rest) if rest.starts_with('=') => Some(len + 1),
+        _ => Some(len),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_breaks_and_left_over_bits_are_passed_over() {
+        assert_eq!(decode("aGVs\r\nbG8=\n"), Ok(b"hello".to_vec()));
+        assert_eq!(decode("YR=="), Ok(b"a".to_vec()));
+        assert_eq!(decode(""), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn errors_name_the_byte_where_go_stops() {
+        for (text, at) in [
+            ("!", 0),
+            ("YWJj%", 4),
+            ("YWJj\n%", 5),
+            ("YQ", 0),
+            ("YWJjYQ", 4),
+            ("YQ=", 3),
+            ("Y===", 1),
+            ("YQ==YQ==", 4),
+            ("YQ=a", 2),
+            ("é", 0),
+        ] {
+            assert_eq!(decode(text), Err(Base64Error(at)), "{text}");
+        }
+    }
+}

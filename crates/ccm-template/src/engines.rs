@@ -1,0 +1,310 @@
+//! Whole templates: one door to the three engines, with the variables and functions all share.
+//!
+//! Facts are gathered for a template only if its text could name them.
+
+use super::CallError;
+use super::env::{Env, Functions, Now};
+use super::error::TemplateError;
+use super::functions::{functions, prometheus_file_sd};
+use super::jet::JetError;
+use super::{go, go_names, jet, jinja};
+use ccm_value::Value;
+use ccm_value::value::Map;
+
+/// The template languages a whole template can be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    Go,
+    Jet,
+    Jinja,
+}
+
+impl Engine {
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "go" => Some(Self::Go),
+            "jet" => Some(Self::Jet),
+            "jinja" => Some(Self::Jinja),
+            _ => None,
+        }
+    }
+
+    /// Returns the delimiters the engine has unless others are given.
+    pub fn delimiters(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Go | Self::Jinja => ("{{", "}}"),
+            Self::Jet => ("[[", "]]"),
+        }
+    }
+}
+
+/// A template to render.
+#[derive(Clone, Copy, Debug)]
+pub struct Template<'a> {
+    pub engine: Engine,
+    /// What errors call it.
+    pub name: &'a str,
+    pub text: &'a [u8],
+    /// Empty delimiters are the engine's own.
+    pub left: &'a str,
+    pub right: &'a str,
+}
+
+/// Why a template can't be rendered; the text names it and the place.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RenderError {
+    #[error("template {0} is not UTF-8 text")]
+    NotText(String),
+    #[error(transparent)]
+    Jet(#[from] JetError),
+    /// Of the engines `go` and `jinja`.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// The template names what it may not read.
+    #[error(transparent)]
+    Denied(CallError),
+}
+
+/// Renders a template with everything an environment offers.
+pub fn render(template: Template<'_>, env: &Env) -> Result<Vec<u8>, RenderError> {
+    // Whatever way a template finds to it, there is nothing in it; this says why.
+    if names_environ(template.text) {
+        env.check_environ().map_err(RenderError::Denied)?;
+    }
+    render_with(
+        template,
+        &variables(template.text, env),
+        &all_functions(env),
+        env,
+    )
+}
+
+/// Returns the functions that whole templates have: those of the environment, and one for files
+/// that only templates write.
+pub fn all_functions(env: &Env) -> Functions {
+    let mut shared = functions(env);
+    shared.insert(
+        "PrometheusFileSD",
+        std::sync::Arc::new(|args| {
+            let entries = args.first().cloned().unwrap_or_default();
+            prometheus_file_sd(&entries).map(Value::from)
+        }),
+    );
+    shared
+}
+
+/// Renders a template with these variables and functions.
+pub fn render_with(
+    template: Template<'_>,
+    variables: &Map,
+    functions: &Functions,
+    env: &Env,
+) -> Result<Vec<u8>, RenderError> {
+    let dot = match template.engine {
+        Engine::Jet => context(variables, env),
+        Engine::Go | Engine::Jinja => Value::from(variables.clone()),
+    };
+    render_on(template, variables, &dot, functions, env.now.as_ref())
+}
+
+/// Renders a template whose `.` is this value. Go sees nothing else, Jinja only the variables.
+pub fn render_on(
+    template: Template<'_>,
+    variables: &Map,
+    dot: &Value,
+    functions: &Functions,
+    now: Option<&Now>,
+) -> Result<Vec<u8>, RenderError> {
+    let Template {
+        name, left, right, ..
+    } = template;
+    if template.engine == Engine::Jet {
+        let (default_left, default_right) = template.engine.delimiters();
+        let options = jet::Options {
+            name: name.into(),
+            left: or(left, default_left).into(),
+            right: or(right, default_right).into(),
+            loader: None,
+        };
+        let rendered = jet::render(template.text, &options, variables, dot, functions);
+        return Ok(rendered?);
+    }
+    let text = std::str::from_utf8(template.text).map_err(|_| RenderError::NotText(name.into()))?;
+    let rendered = match template.engine {
+        Engine::Go => {
+            let options = go::Options {
+                name,
+                left,
+                right,
+                now,
+            };
+            go::render(text, &options, dot, functions)?
+        }
+        Engine::Jinja | Engine::Jet => {
+            let options = jinja::Options { name, left, right };
+            let root = Value::from(variables.clone());
+            jinja::render(text, &options, &root, functions)?
+        }
+    };
+    Ok(rendered.into_bytes())
+}
+
+fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
+    if text.is_empty() { default } else { text }
+}
+
+/// Returns the variables templates see, in both spellings.
+pub fn variables(text: &[u8], env: &Env) -> Map {
+    let facts = if text.windows(4).any(|window| window == b"acts") {
+        go_names::with_names_of(env.facts.all(), text)
+    } else {
+        Value::empty_map()
+    };
+    [
+        ("facts", facts.clone()),
+        ("Facts", facts),
+        ("data", env.data.clone()),
+        ("Data", env.data.clone()),
+        ("environ", env.environ.clone()),
+        ("Environ", env.environ.clone()),
+    ]
+    .map(|(name, value)| (name.into(), value))
+    .into()
+}
+
+/// Whether a text holds the name of the environment as a word of its own.
+fn names_environ(text: &[u8]) -> bool {
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    text.split(|byte| !is_word(byte))
+        .any(|word| matches!(word, b"environ" | b"Environ"))
+}
+
+/// Returns what `.` is in a Jet template.
+fn context(variables: &Map, env: &Env) -> Value {
+    let get = |name: &str| variables.get(name).cloned().unwrap_or_default();
+    [
+        ("Facts", get("Facts")),
+        ("Data", get("Data")),
+        ("Environ", get("Environ")),
+        (
+            "WorkingDir",
+            Value::from(env.working_dir.to_string_lossy().into_owned()),
+        ),
+    ]
+    .into_iter()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CallError;
+    use crate::expr::{self, Expect};
+
+    fn rendered(engine: Engine, text: &str) -> String {
+        let env = Env {
+            data: [("port", Value::from(80_i64))].into_iter().collect(),
+            ..Env::default()
+        };
+        let template = Template {
+            engine,
+            name: "input",
+            text: text.as_bytes(),
+            left: "",
+            right: "",
+        };
+        String::from_utf8(render(template, &env).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_engine_sees_the_same_data_and_functions() {
+        for (engine, text) in [
+            (Engine::Jet, "[[ data.port ]] [[ lookup(\"data.port\") ]]"),
+            (Engine::Go, "{{ .data.port }} {{ lookup \"data.port\" }}"),
+            (Engine::Jinja, "{{ data.port }} {{ lookup('data.port') }}"),
+        ] {
+            assert_eq!(rendered(engine, text), "80 80", "{text}");
+        }
+    }
+
+    #[test]
+    fn the_clock_of_the_environment_is_the_clock_of_go_templates_and_expressions() {
+        let env = Env {
+            now: Some(std::sync::Arc::new(|| chrono::DateTime::UNIX_EPOCH)),
+            ..Env::default()
+        };
+        let template = Template {
+            engine: Engine::Go,
+            name: "input",
+            text: b"{{ now.UTC.Year }}",
+            left: "",
+            right: "",
+        };
+        assert_eq!(render(template, &env).as_deref(), Ok(b"1970".as_slice()));
+        let program = expr::compile("now().UTC().Year()", Expect::Any);
+        assert_eq!(program.unwrap().run(&env), Ok(Value::Int(1970)));
+    }
+
+    #[test]
+    fn every_engine_keeps_the_cause_of_a_call_that_failed() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the bus is away")]
+        struct Away;
+
+        fn has_cause(error: &(dyn std::error::Error + 'static)) -> bool {
+            error.is::<Away>() || error.source().is_some_and(has_cause)
+        }
+
+        let env = Env {
+            kv_get: Some(std::sync::Arc::new(|_, _| Err(CallError::new(Away)))),
+            read_file: Some(std::sync::Arc::new(|_| Err(CallError::new(Away)))),
+            ..Env::default()
+        };
+        for (engine, call) in [
+            (Engine::Jet, "[[ kvGet(\"b\", \"k\") ]]"),
+            (Engine::Jet, "[[ template(\"x.templ\") ]]"),
+            (Engine::Jet, "[[ template(\"{{ kvGet('b', 'k') }}\") ]]"),
+            (Engine::Go, "{{ kvGet \"b\" \"k\" }}"),
+            (Engine::Go, "{{ readFile \"x\" }}"),
+            (Engine::Go, "{{ jet \"[[ kvGet(`b`, `k`) ]]\" }}"),
+            (Engine::Jinja, "{{ kvGet('b', 'k') }}"),
+            (Engine::Jinja, "{% if kvGet('b', 'k') %}{% endif %}"),
+        ] {
+            let template = Template {
+                engine,
+                name: "input",
+                text: call.as_bytes(),
+                left: "",
+                right: "",
+            };
+            let error = render(template, &env).unwrap_err();
+            let shown = error.to_string();
+            assert_eq!(
+                shown.matches("the bus is away").count(),
+                1,
+                "{call}: {shown}"
+            );
+            assert!(has_cause(&error), "{call}: {error:?}");
+        }
+        let error = expr::eval_bool("kvGet('b', 'k')", &env, &expr::Cache::default());
+        assert!(has_cause(&error.unwrap_err()));
+    }
+
+    #[test]
+    fn facts_are_only_gathered_for_a_template_that_could_name_them() {
+        let env = Env {
+            facts: super::super::env::Facts::Lazy(std::sync::Arc::new(|_| {
+                [("host", Value::from("gathered"))].into_iter().collect()
+            })),
+            ..Env::default()
+        };
+        assert_eq!(
+            variables(b"[[ data.x ]]", &env).get("facts"),
+            Some(&Value::empty_map())
+        );
+        assert_ne!(
+            variables(b"[[ facts.x ]]", &env).get("facts"),
+            Some(&Value::empty_map())
+        );
+    }
+}

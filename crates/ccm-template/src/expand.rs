@@ -1,0 +1,397 @@
+//! Text with expressions in it: `{{ Data.name }}` and `${ Data.name }`.
+//!
+//! Almost every property of almost every resource passes through here and holds no expression at
+//! all; such text is recognised by one look for an opener and returned as it is. Results are
+//! never looked at again: data that holds `{{ }}` is data. What stands between the braces is for
+//! [`super::expr`].
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::ops::Range;
+
+use super::Env;
+use super::expr::{Cache, Expect, ExprError};
+use ccm_value::Value;
+use ccm_value::value::Map;
+
+/// How many bytes may be read in vain behind openers that nothing closes, beyond the text itself.
+const MAX_VAIN: usize = 16 << 20;
+
+/// One expression in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The bytes from opener to closer, both included.
+    pub outer: Range<usize>,
+    /// The bytes of the expression, without blanks around it.
+    pub inner: Range<usize>,
+}
+
+/// What a level of a hierarchy resolved to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match<'a> {
+    pub text: Cow<'a, str>,
+    /// There was no expression and some text, or some expression gave more than nothing.
+    pub matched: bool,
+}
+
+/// What becomes of a key whose value resolves to null.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nulls {
+    /// Hiera: the key has the value null.
+    Keep,
+    /// Properties: the key is gone. In lists null stays.
+    Drop,
+}
+
+/// Tells whether a text holds an expression.
+pub fn has_expressions(text: &str) -> bool {
+    // Too many unclosed openers are an error that resolving reports.
+    may_have_expressions(text) && scan(text).map_or(true, |spans| !spans.is_empty())
+}
+
+/// Looks for an opener only: quick, and right for nearly all text.
+fn may_have_expressions(text: &str) -> bool {
+    let mut bytes = text.as_bytes();
+    while let Some(at) = bytes.iter().position(|byte| *byte == b'{') {
+        let (before, from) = bytes.split_at(at);
+        if before.last() == Some(&b'$') || from.get(1) == Some(&b'{') {
+            return true;
+        }
+        bytes = from.get(1..).unwrap_or_default();
+    }
+    false
+}
+
+/// Returns the expressions of a text, in order.
+pub fn scan(text: &str) -> Result<Vec<Span>, ExprError> {
+    let bytes = text.as_bytes();
+    let mut spans = Vec::new();
+    let mut vain = MAX_VAIN.saturating_add(text.len());
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..) {
+        let closer: fn(&[u8]) -> Option<(usize, usize)> = match rest {
+            [] => break,
+            [b'{', b'{', ..] => close_braces,
+            // `${{` is a dollar and `{{`.
+            [b'$', b'{', b'{', ..] => {
+                at += 1;
+                continue;
+            }
+            [b'$', b'{', ..] => close_brace,
+            _ => {
+                let skip = rest
+                    .iter()
+                    .skip(1)
+                    .position(|byte| matches!(byte, b'{' | b'$'));
+                at += 1 + skip.unwrap_or(rest.len());
+                continue;
+            }
+        };
+        let start = at + 2;
+        let inside = bytes.get(start..).unwrap_or_default();
+        match closer(inside) {
+            Some((len, closer)) => {
+                spans.push(Span {
+                    outer: at..start + len + closer,
+                    inner: trimmed(text, start..start + len),
+                });
+                at = start + len + closer;
+            }
+            None => {
+                vain = vain.checked_sub(inside.len()).ok_or(ExprError::Unclosed)?;
+                at = start;
+            }
+        }
+    }
+    Ok(spans)
+}
+
+fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
+    let inner = text.get(range.clone()).unwrap_or_default();
+    let start = range.start + (inner.len() - inner.trim_start().len());
+    match inner.trim().len() {
+        0 => range.start..range.start,
+        len => start..start + len,
+    }
+}
+
+/// Returns length before and length of the first `}}` outside quotes.
+fn close_braces(inside: &[u8]) -> Option<(usize, usize)> {
+    unquoted(inside, |at, byte| {
+        byte == b'}' && inside.get(at + 1) == Some(&b'}')
+    })
+    .map(|at| (at, 2))
+}
+
+/// Returns length before and length of the `}` that balances the opener, outside quotes.
+fn close_brace(inside: &[u8]) -> Option<(usize, usize)> {
+    let mut depth = 1_usize;
+    unquoted(inside, |_, byte| {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })
+    .map(|at| (at, 1))
+}
+
+/// Returns the first place outside quotes where `wanted` says yes. A backslash protects the next
+/// byte within `'` and `"`, not within backticks.
+fn unquoted(bytes: &[u8], mut wanted: impl FnMut(usize, u8) -> bool) -> Option<usize> {
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, byte) in bytes.iter().copied().enumerate() {
+        match quote {
+            _ if escaped => escaped = false,
+            Some(open) if byte == open => quote = None,
+            Some(open) => escaped = byte == b'\\' && open != b'`',
+            None if matches!(byte, b'"' | b'\'' | b'`') => quote = Some(byte),
+            None if wanted(at, byte) => return Some(at),
+            None => {}
+        }
+    }
+    None
+}
+
+/// Returns a text with every expression replaced by its value; a text without any is borrowed.
+pub fn resolve_string<'a>(
+    text: &'a str,
+    env: &Env,
+    cache: &Cache,
+) -> Result<Cow<'a, str>, ExprError> {
+    resolve_match(text, env, cache).map(|found| found.text)
+}
+
+/// Returns a text with every expression replaced, and whether it counts as a match.
+pub fn resolve_match<'a>(text: &'a str, env: &Env, cache: &Cache) -> Result<Match<'a>, ExprError> {
+    let spans = if may_have_expressions(text) {
+        scan(text)?
+    } else {
+        Vec::new()
+    };
+    if spans.is_empty() {
+        return Ok(Match {
+            text: Cow::Borrowed(text),
+            matched: !text.is_empty(),
+        });
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut matched = false;
+    let mut at = 0;
+    for span in spans {
+        let value = evaluate(text, &span, env, cache)?;
+        matched |= !value.is_null() && value.as_str() != Some("");
+        out.push_str(text.get(at..span.outer.start).unwrap_or_default());
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{value}");
+        at = span.outer.end;
+    }
+    out.push_str(text.get(at..).unwrap_or_default());
+    Ok(Match {
+        text: Cow::Owned(out),
+        matched,
+    })
+}
+
+/// Returns the value of a text that is one expression and nothing else; any other text resolves
+/// to text.
+pub fn resolve_typed(text: &str, env: &Env, cache: &Cache) -> Result<Value, ExprError> {
+    if !may_have_expressions(text) {
+        return Ok(text.into());
+    }
+    if let [only] = scan(text)?.as_slice()
+        && text.trim() == text.get(only.outer.clone()).unwrap_or_default()
+    {
+        return evaluate(text, only, env, cache);
+    }
+    resolve_string(text, env, cache).map(|text| text.as_ref().into())
+}
+
+fn evaluate(text: &str, span: &Span, env: &Env, cache: &Cache) -> Result<Value, ExprError> {
+    let code = text.get(span.inner.clone()).unwrap_or_default();
+    let program = cache.program(code, Expect::Any, env.restricted)?;
+    program.run_with(env, None, cache)
+}
+
+/// Returns data with every text in it resolved, keeping types; keys are left alone. Parts without
+/// expressions are shared, not copied.
+pub fn expand_value(
+    value: &Value,
+    nulls: Nulls,
+    env: &Env,
+    cache: &Cache,
+) -> Result<Value, ExprError> {
+    match value {
+        Value::Str(text) if may_have_expressions(text) => resolve_typed(text, env, cache),
+        Value::List(list) if may_change(value) => {
+            let items = list
+                .iter()
+                .map(|item| expand_value(item, nulls, env, cache));
+            items.collect::<Result<Vec<_>, _>>().map(Value::from)
+        }
+        Value::Map(map) if may_change(value) => {
+            let mut expanded = Map::new();
+            for (key, old) in map.iter() {
+                let new = expand_value(old, nulls, env, cache)?;
+                if nulls == Nulls::Drop && new.is_null() && !old.is_null() {
+                    continue;
+                }
+                expanded.insert(key.clone(), new);
+            }
+            Ok(expanded.into())
+        }
+        _ => Ok(value.clone()),
+    }
+}
+
+fn may_change(value: &Value) -> bool {
+    match value {
+        Value::Str(text) => may_have_expressions(text),
+        Value::List(list) => list.iter().any(may_change),
+        Value::Map(map) => map.values().any(may_change),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn env() -> Env {
+        Env {
+            data: serde_json::from_str(r#"{"app": "shop", "port": 80, "n": null, "s": "{{ x }}"}"#)
+                .unwrap(),
+            ..Env::default()
+        }
+    }
+
+    fn inner(text: &str) -> Vec<&str> {
+        let spans = scan(text).unwrap();
+        spans.into_iter().map(|span| &text[span.inner]).collect()
+    }
+
+    fn string(text: &str) -> String {
+        resolve_string(text, &env(), &Cache::default())
+            .unwrap()
+            .into_owned()
+    }
+
+    fn typed(text: &str) -> Value {
+        resolve_typed(text, &env(), &Cache::default()).unwrap()
+    }
+
+    #[test]
+    fn braces_close_outside_quotes() {
+        for (text, expected) in [
+            ("{{ a }} ${ b }", vec!["a", "b"]),
+            (r#"{{ f("}}") }}"#, vec![r#"f("}}")"#]),
+            (r#"{{ f("\"}}") }}"#, vec![r#"f("\"}}")"#]),
+            ("{{ f(`a\\`) }}", vec!["f(`a\\`)"]),
+            ("${ map(l, { # + 1 }) }", vec!["map(l, { # + 1 })"]),
+            ("${{ a }}", vec!["a"]),
+            ("$${ a }", vec!["a"]),
+            ("{{ {'a': {'b': 1}} }}", vec!["{'a': {'b': 1"]),
+            ("{{  }}", vec![""]),
+            ("{{ don't }}", vec![]),
+            ("{{ bad ${ a }", vec!["a"]),
+            ("costs $5 {x} {", vec![]),
+        ] {
+            assert_eq!(inner(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn text_without_expressions_is_borrowed() {
+        for text in ["", "plain", "{ a }", "$5", "{", "100% {x}"] {
+            assert!(!has_expressions(text), "{text}");
+            let found = resolve_string(text, &env(), &Cache::default()).unwrap();
+            assert!(
+                matches!(found, Cow::Borrowed(same) if same == text),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_expression_is_replaced_and_no_result_is_looked_at_again() {
+        assert_eq!(string("{{ Data.app }}:${ Data.port }!"), "shop:80!");
+        assert_eq!(string("{{ Data.s }}"), "{{ x }}");
+        assert_eq!(string("x={{ Data.nope }}"), "x=<nil>");
+    }
+
+    #[test]
+    fn a_lone_expression_keeps_its_type() {
+        assert_eq!(typed(" {{ Data.port }}\n"), Value::Int(80));
+        assert_eq!(typed("{{ Data.n }}"), Value::Null);
+        assert_eq!(typed("{{ Data.port }}!"), "80!".into());
+        assert_eq!(typed(""), "".into());
+    }
+
+    #[test]
+    fn nothing_but_empty_results_is_no_match() {
+        for (text, matched) in [
+            ("plain", true),
+            ("", false),
+            ("role:{{ Data.app }}", true),
+            ("n:{{ Data.n }}", false),
+            ("{{ '' }}:{{ 'x' }}", true),
+            ("{{ 0 }}", true),
+        ] {
+            let found = resolve_match(text, &env(), &Cache::default()).unwrap();
+            assert_eq!(found.matched, matched, "{text}");
+        }
+    }
+
+    #[test]
+    fn data_is_expanded_and_nulls_are_kept_or_dropped() {
+        let data: Value = serde_json::from_str(
+            r#"{"a": "{{ Data.port }}", "b": ["{{ Data.n }}", 1], "c": "{{ Data.n }}", "d": null, "{{ k }}": 1}"#,
+        )
+        .unwrap();
+        let expand = |nulls| {
+            expand_value(&data, nulls, &env(), &Cache::default())
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(
+            expand(Nulls::Keep),
+            "map[a:80 b:[<nil> 1] c:<nil> d:<nil> {{ k }}:1]"
+        );
+        assert_eq!(
+            expand(Nulls::Drop),
+            "map[a:80 b:[<nil> 1] d:<nil> {{ k }}:1]"
+        );
+    }
+
+    #[test]
+    fn an_expression_that_fails_is_an_error() {
+        let err = resolve_string("a {{ nosuch }}", &env(), &Cache::default()).unwrap_err();
+        assert!(
+            err.to_string()
+                .starts_with("expr compile error for 'nosuch': unknown name")
+        );
+    }
+
+    #[test]
+    fn text_full_of_openers_is_refused() {
+        assert_eq!(scan(&"{{".repeat(100_000)), Err(ExprError::Unclosed));
+        assert_eq!(scan(&"${ ".repeat(100)), Ok(Vec::new()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[a{}$'\"`\\\\ é]{0,40}") {
+            let _ = resolve_string(&text, &env(), &Cache::default());
+            let _ = resolve_typed(&text, &env(), &Cache::default());
+        }
+
+        #[test]
+        fn a_text_is_quick_to_pass_exactly_when_nothing_is_found(text in "[a{}$ ]{0,20}") {
+            prop_assert_eq!(has_expressions(&text), !scan(&text).unwrap().is_empty());
+        }
+    }
+}

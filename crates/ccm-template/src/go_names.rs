@@ -1,0 +1,126 @@
+//! The names that Go code has for facts.
+//!
+//! Upstream hands templates the structures it gathers facts with, so its authors write
+//! `PlatformFamily` where the document says `platformFamily`. Both work here. Expressions translate
+//! a name when they look it up ([`json_name`]); the other languages look things up by themselves, so
+//! they get facts that hold a second entry for every such name their template has
+//! ([`with_names_of`]).
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use ccm_value::value::{Map, Value};
+
+/// The facts that upstream keeps in structures; all others are plain maps there, too.
+const SECTIONS: [&str; 5] = ["cpu", "host", "memory", "network", "partition"];
+
+/// Fields whose name is more than its first letter away.
+const IRREGULAR: [(&str, &str); 7] = [
+    ("OS", "os"),
+    ("HostID", "hostId"),
+    ("CPU", "cpu"),
+    ("VendorID", "vendorId"),
+    ("PhysicalID", "physicalId"),
+    ("CoreID", "coreId"),
+    ("MTU", "mtu"),
+];
+
+/// Returns the JSON name of a field that Go code calls `name`.
+pub(super) fn json_name(name: &str) -> Option<String> {
+    if let Some((_, json)) = IRREGULAR.iter().find(|(go, _)| *go == name) {
+        return Some((*json).into());
+    }
+    let mut chars = name.chars();
+    let first = chars.next().filter(char::is_ascii_uppercase)?;
+    Some(format!("{}{}", first.to_ascii_lowercase(), chars.as_str()))
+}
+
+/// Returns facts that can also be reached by the Go names that a template has in its text.
+pub(super) fn with_names_of(facts: Value, template: &[u8]) -> Value {
+    let names = names_in(template);
+    let Value::Map(sections) = &facts else {
+        return facts;
+    };
+    if names.is_empty() {
+        return facts;
+    }
+    let mut named = Map::clone(sections);
+    for section in SECTIONS {
+        if let Some(value) = named.get_mut(section) {
+            *value = renamed(value, &names);
+        }
+    }
+    named.into()
+}
+
+/// What in a text could be a Go name, by the JSON name it stands for.
+type Names<'t> = HashMap<String, BTreeSet<&'t str>>;
+
+fn names_in(text: &[u8]) -> Names<'_> {
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let words = text.split(|byte| !is_word(byte));
+    let mut names = Names::new();
+    for word in words.filter_map(|word| std::str::from_utf8(word).ok()) {
+        if let Some(name) = json_name(word) {
+            names.entry(name).or_default().insert(word);
+        }
+    }
+    names
+}
+
+fn renamed(value: &Value, names: &Names<'_>) -> Value {
+    match value {
+        Value::List(list) => list.iter().map(|item| renamed(item, names)).collect(),
+        Value::Map(map) => {
+            let mut named = Map::new();
+            for (key, item) in map.iter() {
+                let item = renamed(item, names);
+                for name in names.get(&**key).into_iter().flatten() {
+                    named.entry(Arc::from(*name)).or_insert(item.clone());
+                }
+                // An entry of that very name wins.
+                named.insert(key.clone(), item);
+            }
+            named.into()
+        }
+        plain => plain.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Value {
+        let host: Value = [("os", "linux"), ("platformFamily", "debian")]
+            .map(|(key, value)| (key, Value::from(value)))
+            .into_iter()
+            .collect();
+        let section: Value = [("info", [host].into_iter().collect::<Value>())]
+            .into_iter()
+            .collect();
+        [("host", section.clone()), ("site", section)]
+            .into_iter()
+            .collect()
+    }
+
+    fn keys(facts: &Value, section: &str) -> Vec<String> {
+        let list = facts.get(section).and_then(|it| it.get("info")).unwrap();
+        let map = list.as_list().unwrap()[0].as_map().unwrap();
+        map.keys().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn facts_get_the_go_names_that_a_template_has_and_no_others() {
+        let named = with_names_of(facts(), b"[[ facts.host.info.OS ]] and Hostname");
+        assert_eq!(keys(&named, "host"), ["OS", "os", "platformFamily"]);
+        assert_eq!(with_names_of(facts(), b"[[ facts.host ]]"), facts());
+    }
+
+    #[test]
+    fn facts_of_the_site_keep_their_names() {
+        let named = with_names_of(facts(), b"PlatformFamily");
+        assert_eq!(keys(&named, "site"), ["os", "platformFamily"]);
+        assert_eq!(keys(&named, "host").len(), 3);
+    }
+}

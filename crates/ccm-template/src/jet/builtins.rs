@@ -1,0 +1,518 @@
+//! The functions that every template has, and the manners of those that the environment adds.
+//!
+//! Text is wanted as text: a number in its place is an error. Sizes are checked before anything
+//! is made. `isset` is not here: it needs its arguments unevaluated, see `evaluate`.
+
+use std::sync::Arc;
+
+use super::error::{Fault, Problem, Span};
+use super::escape::Writer;
+use super::item::{self, Item};
+use super::operate::Number;
+use super::runtime::{Run, Runtime};
+use super::shelf;
+use crate::{CallError, text};
+use ccm_value::quote::quote;
+use ccm_value::value::Map;
+use ccm_value::{Value, json};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Builtin {
+    Lower,
+    Upper,
+    TrimSpace,
+    Html,
+    Url,
+    HasPrefix,
+    HasSuffix,
+    Repeat,
+    Replace,
+    Split,
+    Json,
+    WriteJson,
+    Map,
+    List,
+    Len,
+    IsSet,
+    Ints,
+    Exec,
+    IncludeIfExists,
+    Dump,
+    Writer(Writer),
+}
+
+impl Builtin {
+    /// Returns the built-in of a name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "lower" => Self::Lower,
+            "upper" => Self::Upper,
+            "trimSpace" => Self::TrimSpace,
+            "html" => Self::Html,
+            "url" => Self::Url,
+            "hasPrefix" => Self::HasPrefix,
+            "hasSuffix" => Self::HasSuffix,
+            "repeat" => Self::Repeat,
+            "replace" => Self::Replace,
+            "split" => Self::Split,
+            "json" => Self::Json,
+            "writeJson" => Self::WriteJson,
+            "map" => Self::Map,
+            "slice" | "array" => Self::List,
+            "len" => Self::Len,
+            "isset" => Self::IsSet,
+            "ints" => Self::Ints,
+            "exec" => Self::Exec,
+            "includeIfExists" => Self::IncludeIfExists,
+            "dump" => Self::Dump,
+            "safeHtml" => Self::Writer(Writer::Html),
+            "safeJs" => Self::Writer(Writer::Js),
+            "raw" | "unsafe" => Self::Writer(Writer::Raw),
+            _ => return None,
+        })
+    }
+
+    /// Returns the name, and how many arguments it takes when that number is fixed.
+    fn signature(self) -> (&'static str, Option<usize>) {
+        match self {
+            Self::Lower => ("lower", Some(1)),
+            Self::Upper => ("upper", Some(1)),
+            Self::TrimSpace => ("trimSpace", Some(1)),
+            Self::Html => ("html", Some(1)),
+            Self::Url => ("url", Some(1)),
+            Self::HasPrefix => ("hasPrefix", Some(2)),
+            Self::HasSuffix => ("hasSuffix", Some(2)),
+            Self::Repeat => ("repeat", Some(2)),
+            Self::Replace => ("replace", Some(4)),
+            Self::Split => ("split", Some(2)),
+            Self::Json => ("json", Some(1)),
+            Self::WriteJson => ("writeJson", Some(1)),
+            Self::Map => ("map", None),
+            Self::List => ("slice", None),
+            Self::Len => ("len", None),
+            Self::IsSet => ("isset", None),
+            Self::Ints => ("ints", None),
+            Self::Exec => ("exec", None),
+            Self::IncludeIfExists => ("includeIfExists", None),
+            Self::Dump => ("dump", None),
+            Self::Writer(_) => ("writer", None),
+        }
+    }
+}
+
+impl Runtime<'_> {
+    /// Calls a built-in with its evaluated arguments.
+    pub(super) fn call_builtin(
+        &mut self,
+        builtin: Builtin,
+        items: Vec<Item>,
+        span: Span,
+    ) -> Run<Item> {
+        let (name, count) = builtin.signature();
+        if let Some(count) = count.filter(|&count| count != items.len()) {
+            let have = items.len();
+            let message =
+                format!("call expression: {name} needs {count} arguments, but have {have}");
+            return Err(self.fail(span, message));
+        }
+        let call = Call { name, items, span };
+        let text = |runtime: &mut Self, at| call.text(runtime, at);
+        Ok(Item::Data(match builtin {
+            Builtin::Lower => text::lower(&text(self, 0)?).into(),
+            Builtin::Upper => text::upper(&text(self, 0)?).into(),
+            Builtin::TrimSpace => text(self, 0)?.trim().into(),
+            Builtin::Html => text::html(&text(self, 0)?, "\0").into(),
+            Builtin::Url => text::query(&text(self, 0)?).into(),
+            Builtin::HasPrefix => text(self, 0)?.starts_with(&*text(self, 1)?).into(),
+            Builtin::HasSuffix => text(self, 0)?.ends_with(&*text(self, 1)?).into(),
+            Builtin::Repeat => call.repeat(self)?.into(),
+            Builtin::Replace => call.replace(self)?.into(),
+            Builtin::Split => call.split(self)?,
+            Builtin::Json => call.json(self)?.into(),
+            Builtin::WriteJson => (call.json(self)? + "\n").into(),
+            Builtin::Map => call.map(self)?,
+            Builtin::List => call.list(self)?,
+            Builtin::Len => call.len(self)?.into(),
+            Builtin::Dump => call.dump(self)?.into(),
+            Builtin::Ints => return call.ints(self),
+            Builtin::Exec => return call.exec(self),
+            Builtin::IncludeIfExists => return call.include_if_exists(self),
+            Builtin::IsSet | Builtin::Writer(_) => {
+                let message = "unexpected command, writer command should be the last command";
+                return Err(self.fail(span, message));
+            }
+        }))
+    }
+}
+
+/// One call under way.
+struct Call {
+    name: &'static str,
+    items: Vec<Item>,
+    span: Span,
+}
+
+impl Call {
+    fn fail(&self, runtime: &Runtime<'_>, problem: impl Into<Problem>) -> Fault {
+        runtime.fail(self.span, problem)
+    }
+
+    /// Returns the error of a function that upstream lets speak for itself.
+    fn bare(&self, runtime: &Runtime<'_>, message: impl Into<CallError>) -> Fault {
+        runtime.fail(self.span, Problem::bare(message))
+    }
+
+    fn item(&self, at: usize) -> &Item {
+        self.items.get(at).unwrap_or(&Item::Missing)
+    }
+
+    fn arity(&self, runtime: &Runtime<'_>, fits: bool) -> Run<()> {
+        if fits {
+            return Ok(());
+        }
+        let name = self.name;
+        let message = format!("unexpected number of arguments in a call to {name}");
+        Err(self.bare(runtime, message))
+    }
+
+    fn invalid(&self, runtime: &Runtime<'_>, at: usize) -> Fault {
+        let name = self.name;
+        let message =
+            format!("call expression: argument for position {at} in {name} is not a valid value");
+        self.fail(runtime, message)
+    }
+
+    /// Returns an argument that must be text. Its length is counted: it will be read and copied.
+    fn text(&self, runtime: &mut Runtime<'_>, at: usize) -> Run<Arc<str>> {
+        match self.item(at) {
+            Item::Data(Value::Str(text)) => {
+                runtime.charge(text.len(), self.span)?;
+                Ok(text.clone())
+            }
+            Item::Failure(reason) => Ok(reason.clone()),
+            Item::Missing => Err(self.invalid(runtime, at)),
+            other => {
+                let (name, found) = (self.name, other.type_name());
+                let message = format!(
+                    "call expression: argument for position {at} in {name} must be string, not {found}"
+                );
+                Err(self.fail(runtime, message))
+            }
+        }
+    }
+
+    fn number(&self, runtime: &Runtime<'_>, at: usize) -> Run<i64> {
+        let item = self.item(at);
+        match (Number::of(item), item) {
+            (Some(number), _) => Ok(number.to_int()),
+            (None, Item::Missing) => Err(self.invalid(runtime, at)),
+            (None, other) => {
+                let (name, found) = (self.name, other.type_name());
+                let message = format!(
+                    "call expression: argument for position {at} in {name} must be int, not {found}"
+                );
+                Err(self.fail(runtime, message))
+            }
+        }
+    }
+
+    fn repeat(&self, runtime: &mut Runtime<'_>) -> Run<String> {
+        let text = self.text(runtime, 0)?;
+        let count = self.number(runtime, 1)?;
+        let Ok(count) = usize::try_from(count) else {
+            return Err(self.fail(runtime, "strings: negative Repeat count"));
+        };
+        runtime.charge(text.len().saturating_mul(count), self.span)?;
+        // The empty text may be repeated for ever, so it is not.
+        Ok(if text.is_empty() {
+            String::new()
+        } else {
+            text.repeat(count)
+        })
+    }
+
+    fn replace(&self, runtime: &mut Runtime<'_>) -> Run<String> {
+        let (text, old) = (self.text(runtime, 0)?, self.text(runtime, 1)?);
+        let new = self.text(runtime, 2)?;
+        let limit = usize::try_from(self.number(runtime, 3)?).unwrap_or(usize::MAX);
+        let count = text.matches(&*old).take(limit).count();
+        runtime.charge(new.len().saturating_mul(count), self.span)?;
+        Ok(text.replacen(&*old, &new, limit))
+    }
+
+    fn split(&self, runtime: &mut Runtime<'_>) -> Run<Value> {
+        let (text, separator) = (self.text(runtime, 0)?, self.text(runtime, 1)?);
+        let parts = if separator.is_empty() {
+            text.chars().count()
+        } else {
+            text.matches(&*separator).count() + 1
+        };
+        // A part costs its place in the list and an allocation, however short it is.
+        runtime.charge(parts.saturating_mul(48), self.span)?;
+        Ok(if separator.is_empty() {
+            let single = |c: char| Value::from(&*c.encode_utf8(&mut [0; 4]));
+            text.chars().map(single).collect()
+        } else {
+            text.split(&*separator).map(Value::from).collect()
+        })
+    }
+
+    fn json(&self, runtime: &mut Runtime<'_>) -> Run<String> {
+        if matches!(self.item(0), Item::Missing) {
+            return Err(self.invalid(runtime, 0));
+        }
+        let value = runtime.data_of(self.item(0).clone(), self.span)?;
+        let weight = item::weigh(&value).map_err(|message| runtime.limit(self.span, message))?;
+        runtime.charge(weight, self.span)?;
+        let text = json::compact(&value);
+        let text = text.map_err(|error| self.fail(runtime, format!("json: {error}")))?;
+        runtime.charge(text.len(), self.span)?;
+        Ok(text)
+    }
+
+    /// Returns a value that was built from the arguments, unless it is too large or too deep.
+    fn weighed(&self, runtime: &mut Runtime<'_>, value: Value) -> Run<Value> {
+        let weight = item::weigh(&value).map_err(|message| runtime.limit(self.span, message))?;
+        // Most of the weight is shared, not copied; what counts is the walk over it.
+        runtime.charge(
+            weight / 8 + self.items.len() * size_of::<Value>(),
+            self.span,
+        )?;
+        Ok(value)
+    }
+
+    fn map(&self, runtime: &mut Runtime<'_>) -> Run<Value> {
+        let mut map = Map::new();
+        let (pairs, rest) = self.items.as_chunks::<2>();
+        if !rest.is_empty() {
+            let message = "map(): incomplete key-value pair (even number of arguments required)";
+            return Err(self.bare(runtime, message));
+        }
+        for (at, [key, value]) in pairs.iter().enumerate() {
+            let Item::Data(Value::Str(name)) = key else {
+                let (at, shown, name) = (at * 2, runtime.show(key), key.type_name());
+                let message = match key {
+                    Item::Missing => {
+                        format!("map(): key argument at position {at} is not a valid value!")
+                    }
+                    _ => format!(
+                        "map(): can't use {shown} as string key: {name} is not convertible to string"
+                    ),
+                };
+                return Err(self.bare(runtime, message));
+            };
+            if !matches!(value, Item::Missing) {
+                let value = runtime.data_of(value.clone(), self.span)?;
+                map.insert(name.clone(), value);
+            }
+        }
+        self.weighed(runtime, map.into())
+    }
+
+    fn list(&self, runtime: &mut Runtime<'_>) -> Run<Value> {
+        let mut list = Vec::with_capacity(self.items.len());
+        for item in &self.items {
+            list.push(runtime.data_of(item.clone(), self.span)?);
+        }
+        self.weighed(runtime, list.into())
+    }
+
+    fn len(&self, runtime: &Runtime<'_>) -> Run<i64> {
+        self.arity(runtime, self.items.len() == 1)?;
+        let length = match self.item(0) {
+            Item::Data(Value::List(list)) => list.len(),
+            Item::Data(Value::Map(map)) => map.len(),
+            Item::Ints(from, to) => return Ok(to.saturating_sub(*from)),
+            Item::Missing => {
+                return Err(self.bare(runtime, "len(): argument is not a valid value"));
+            }
+            other => match other.as_text() {
+                Some(text) => text.len(),
+                None => {
+                    let message = format!("len(): invalid value type {}", other.type_name());
+                    return Err(self.bare(runtime, message));
+                }
+            },
+        };
+        Ok(i64::try_from(length).unwrap_or(i64::MAX))
+    }
+
+    fn ints(&self, runtime: &Runtime<'_>) -> Run<Item> {
+        if self.items.len() > 2 {
+            let have = self.items.len();
+            let message = format!("have {have} arguments, but only 2 pointers to parse into");
+            return Err(self.bare(runtime, message));
+        }
+        let mut bounds = [0_i64; 2];
+        for (at, (bound, item)) in bounds.iter_mut().zip(&self.items).enumerate() {
+            *bound = match (Number::of(item), item) {
+                (Some(number), _) => number.to_int(),
+                (None, Item::Missing) => {
+                    let message = format!("argument at position {at} is not a valid value");
+                    return Err(self.bare(runtime, message));
+                }
+                (None, other) => {
+                    let (shown, name) = (runtime.show(other), other.type_name());
+                    let message = format!("could not parse {shown} ({name}) into an integer");
+                    return Err(self.bare(runtime, message));
+                }
+            };
+        }
+        let [from, to] = bounds;
+        if to <= from {
+            let message = "invalid range for ints ranger: 'from' must be smaller than 'to'";
+            return Err(self.bare(runtime, message));
+        }
+        Ok(Item::Ints(from, to))
+    }
+
+    /// Runs another template and gives what it returned; its output is dropped.
+    fn exec(&self, runtime: &mut Runtime<'_>) -> Run<Item> {
+        self.arity(runtime, matches!(self.items.len(), 1 | 2))?;
+        let name = self.text(runtime, 0)?;
+        let path = shelf::join("/", &name);
+        let unit = match runtime.shelf.find(&path) {
+            Ok(Some(unit)) => unit,
+            Ok(None) => {
+                let message = format!("exec({name}): template {path} could not be found");
+                return Err(self.bare(runtime, message));
+            }
+            Err(error) => return Err(self.bare(runtime, format!("exec({name}): {error}"))),
+        };
+        let context = self.context(runtime);
+        runtime
+            .silently(|runtime| runtime.with_context(context, |runtime| runtime.enter_unit(&unit)))
+    }
+
+    fn include_if_exists(&self, runtime: &mut Runtime<'_>) -> Run<Item> {
+        self.arity(runtime, matches!(self.items.len(), 1 | 2))?;
+        let name = self.text(runtime, 0)?;
+        let unit = match runtime.shelf.find(&shelf::join("/", &name)) {
+            Ok(Some(unit)) => unit,
+            Ok(None) => return Ok(Item::Quiet(false)),
+            Err(error) => return Err(self.bare(runtime, format!("including {name}: {error}"))),
+        };
+        let context = self.context(runtime);
+        runtime.with_context(context, |runtime| runtime.enter_unit(&unit))?;
+        Ok(Item::Quiet(true))
+    }
+
+    /// Returns the context that the second argument gives, or else the one at hand.
+    fn context(&self, runtime: &Runtime<'_>) -> Item {
+        match self.items.get(1) {
+            Some(context) => context.clone(),
+            None => runtime.context.clone(),
+        }
+    }
+
+    /// Shows the variables of the innermost scope (of more with a number), or those named.
+    fn dump(&self, runtime: &mut Runtime<'_>) -> Run<String> {
+        let mut shown = Vec::new();
+        let levels = match self.items.as_slice() {
+            [] => Some(0),
+            [only] => Number::of(only).map(Number::to_int),
+            _ => None,
+        };
+        let Some(levels) = levels else {
+            for at in 0..self.items.len() {
+                let name = self.text(runtime, at)?;
+                if let Some(item) = runtime.find(&name) {
+                    let (value, kind) = (describe(runtime, &item), item.type_name());
+                    shown.push(format!("\t{name}:={value} // {kind}\n"));
+                }
+            }
+            return self.dumped(runtime, shown);
+        };
+        let context = runtime.context.clone();
+        let (value, kind) = (describe(runtime, &context), context.type_name());
+        shown.push(format!("Context:\n\t{kind} {value}\n"));
+        let levels = usize::try_from(levels).unwrap_or(0);
+        for (level, scope) in runtime.scopes.iter().rev().enumerate() {
+            if level > levels {
+                break;
+            }
+            shown.push(match level {
+                0 => "Variables in current scope:\n".into(),
+                level => format!("Variables in scope {level} level(s) up:\n"),
+            });
+            for (name, item) in &scope.variables {
+                shown.push(format!("\t{name}={}\n", describe(runtime, item)));
+            }
+        }
+        for (name, value) in runtime.variables {
+            let item = Item::Data(value.clone());
+            shown.push(format!("\t{name}={}\n", describe(runtime, &item)));
+        }
+        self.dumped(runtime, shown)
+    }
+
+    fn dumped(&self, runtime: &mut Runtime<'_>, shown: Vec<String>) -> Run<String> {
+        let text = shown.concat();
+        runtime.charge(text.len(), self.span)?;
+        Ok(text)
+    }
+}
+
+fn describe(runtime: &Runtime<'_>, item: &Item) -> String {
+    match item {
+        Item::Data(Value::Str(text)) => quote(text),
+        item => runtime.show(item),
+    }
+}
+
+/// How upstream's own functions check and name themselves.
+struct Manners {
+    label: &'static str,
+    counts: std::ops::RangeInclusive<usize>,
+    /// How many of the first arguments must be text, and what they are called in the complaint.
+    texts: usize,
+    complaint: &'static str,
+}
+
+fn manners(name: &str) -> Option<Manners> {
+    let (label, counts, texts, complaint) = match name {
+        "lookup" => ("lookup", 1..=2, 1, "first argument must be a string"),
+        "readFile" | "file" => ("file", 1..=1, 1, "argument must be a string"),
+        "template" => ("template", 1..=1, 1, "argument must be a string"),
+        "kvGet" => ("kvGet", 2..=2, 2, "arguments must be strings"),
+        "registrations" => ("registrations", 4..=4, 4, "arguments must be strings"),
+        _ => return None,
+    };
+    Some(Manners {
+        label,
+        counts,
+        texts,
+        complaint,
+    })
+}
+
+/// Returns what a failure of a function of the environment begins with.
+pub(super) fn own_label(name: &str) -> String {
+    match name {
+        "lookup" => "lookup: failed".into(),
+        _ => manners(name).map_or(name, |manners| manners.label).into(),
+    }
+}
+
+/// Checks a call of a function of the environment, if it is one that has a fixed form.
+pub(super) fn check_own(name: &str, items: &[Item]) -> Result<(), Problem> {
+    let Some(manners) = manners(name) else {
+        return Ok(());
+    };
+    let Manners {
+        label, complaint, ..
+    } = manners;
+    if !manners.counts.contains(&items.len()) {
+        let message = format!("unexpected number of arguments in a call to {label}");
+        return Err(Problem::bare(message));
+    }
+    for (at, item) in items.iter().take(manners.texts).enumerate() {
+        let reason = match item {
+            Item::Data(Value::Str(_)) => continue,
+            Item::Missing => format!("argument at position {at} is not a valid value"),
+            other => format!("{} is no string", other.type_name()),
+        };
+        return Err(Problem::bare(format!("{label}: {complaint}: {reason}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,402 @@
+//! A YAML or JSON document as its author wrote it: every node knows its line and column, and
+//! every scalar its own text.
+//!
+//! Two readings leave from here. [`Node::to_value`] types plain scalars (`0644` is 420), which is
+//! what data wants; the rules are in `scalar`. Deserializing a typed structure from a node hands
+//! string fields the author's text (`0644` stays `0644`), which is what properties want; that is
+//! in `typed`. Errors carry the position and, for an unknown key, the nearest valid name.
+
+mod read;
+mod scalar;
+mod typed;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use read::{is_json, parse, parse_message};
+pub use scalar::{float_text, reads_as_text};
+pub use typed::{field_names, from_entries, nearest, unknown_name};
+
+use super::value::{Map, Value};
+
+/// How far YAML looks for the colon behind a key, and some to spare. A longer one has a mark.
+pub const LONGEST_KEY: usize = 1000;
+
+/// A place in a document, counted from 1; line 0 means that the place is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    pub line: u32,
+    pub column: u32,
+}
+
+/// One node of a document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    pub mark: Mark,
+    pub kind: NodeKind,
+}
+
+/// What a node holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeKind {
+    /// `plain` scalars are typed by their text; others are text, unless `tag` says otherwise.
+    Scalar {
+        text: Arc<str>,
+        plain: bool,
+        tag: Option<Box<str>>,
+    },
+    List(Vec<Node>),
+    /// In the author's order; keys are unique.
+    Map(Vec<(Node, Node)>),
+}
+
+/// Why a document can't be read, and where.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub struct DocumentError {
+    pub mark: Mark,
+    pub message: String,
+}
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.mark.line == 0 {
+            return out.write_str(&self.message);
+        }
+        write!(
+            out,
+            "line {} column {}: {}",
+            self.mark.line, self.mark.column, self.message
+        )
+    }
+}
+
+impl DocumentError {
+    pub fn new(mark: Mark, message: impl Into<String>) -> Self {
+        Self {
+            mark,
+            message: message.into(),
+        }
+    }
+
+    /// Returns the error placed at `mark`, unless it already has a place.
+    #[must_use]
+    pub fn at(mut self, mark: Mark) -> Self {
+        if self.mark.line == 0 {
+            self.mark = mark;
+        }
+        self
+    }
+}
+
+impl Node {
+    fn null(mark: Mark) -> Self {
+        Self {
+            mark,
+            kind: NodeKind::Scalar {
+                text: "".into(),
+                plain: true,
+                tag: None,
+            },
+        }
+    }
+
+    fn size(&self) -> usize {
+        match &self.kind {
+            NodeKind::Scalar { .. } => 1,
+            NodeKind::List(list) => list.iter().map(Node::size).sum::<usize>() + 1,
+            NodeKind::Map(map) => map.iter().map(|(_, value)| value.size() + 1).sum::<usize>() + 1,
+        }
+    }
+
+    fn is_merge(&self) -> bool {
+        matches!(&self.kind, NodeKind::Scalar { text, plain: true, .. } if &**text == "<<")
+    }
+
+    /// Returns the text of a key: scalars of any type by their text, null as `null`.
+    fn key_text(&self) -> Option<Arc<str>> {
+        match &self.kind {
+            NodeKind::Scalar { .. } if self.is_null() => Some("null".into()),
+            NodeKind::Scalar { text, .. } => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns a scalar's own text.
+    pub fn text(&self) -> Option<&Arc<str>> {
+        match &self.kind {
+            NodeKind::Scalar { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn is_null(&self) -> bool {
+        match &self.kind {
+            NodeKind::Scalar { text, plain, tag } => match tag.as_deref() {
+                Some(tag) => tag == "null",
+                None => *plain && scalar::is_null_text(text),
+            },
+            _ => false,
+        }
+    }
+
+    /// Reports whether a scalar is text by its very form, not a plain word that may be a number.
+    pub fn is_quoted(&self) -> bool {
+        matches!(self.kind, NodeKind::Scalar { plain: false, .. })
+    }
+
+    /// Returns the entries of a map.
+    pub fn entries(&self) -> Option<&[(Node, Node)]> {
+        match &self.kind {
+            NodeKind::Map(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    pub fn items(&self) -> Option<&[Node]> {
+        match &self.kind {
+            NodeKind::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// Returns the value of a map's key.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.entries()?
+            .iter()
+            .find(|(name, _)| name.text().is_some_and(|text| &**text == key))
+            .map(|(_, value)| value)
+    }
+
+    /// Returns the word YAML has for this node's shape.
+    pub fn kind_name(&self) -> &'static str {
+        match &self.kind {
+            NodeKind::Scalar { .. } => self.scalar_value().kind(),
+            NodeKind::List(_) => "sequence",
+            NodeKind::Map(_) => "mapping",
+        }
+    }
+
+    /// Returns the data this node stands for, plain scalars typed by YAML's core rules and the
+    /// extras upstream's reader has.
+    pub fn to_value(&self) -> Value {
+        match &self.kind {
+            NodeKind::Scalar { .. } => self.scalar_value(),
+            NodeKind::List(items) => items.iter().map(Node::to_value).collect(),
+            NodeKind::Map(entries) => entries
+                .iter()
+                .filter_map(|(key, value)| Some((key.key_text()?, value.to_value())))
+                .collect::<Map>()
+                .into(),
+        }
+    }
+
+    /// Returns a document on one line that reads as this node: plain numbers keep the author's
+    /// spelling, everything else is quoted.
+    pub fn to_flow(&self) -> String {
+        let mut out = String::new();
+        self.write_flow(&mut out);
+        out
+    }
+
+    fn write_flow(&self, out: &mut String) {
+        match &self.kind {
+            NodeKind::Scalar { text, .. } => match self.scalar_value() {
+                Value::Null => out.push_str("null"),
+                Value::Str(text) => out.push_str(&serde_json::Value::from(&*text).to_string()),
+                // A whole number that its tag made another one needs the tag to stay it.
+                Value::Float(_) if matches!(scalar::plain_value(text), Value::Int(_)) => {
+                    out.push_str("!!float ");
+                    out.push_str(text);
+                }
+                _ => out.push_str(text),
+            },
+            NodeKind::List(items) => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    out.push_str(if index > 0 { ", " } else { "" });
+                    item.write_flow(out);
+                }
+                out.push(']');
+            }
+            NodeKind::Map(entries) => {
+                out.push('{');
+                for (index, (key, value)) in entries.iter().enumerate() {
+                    out.push_str(if index > 0 { ", " } else { "" });
+                    // A key is its text, whatever that would be as a value.
+                    let key = key.key_text().unwrap_or_default();
+                    let key = serde_json::Value::from(&*key).to_string();
+                    out.push_str(if key.len() > LONGEST_KEY { "? " } else { "" });
+                    out.push_str(&key);
+                    out.push_str(": ");
+                    value.write_flow(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+
+    fn scalar_value(&self) -> Value {
+        let NodeKind::Scalar { text, plain, tag } = &self.kind else {
+            return Value::Null;
+        };
+        match tag.as_deref() {
+            Some("null") => return Value::Null,
+            Some("int" | "float" | "bool") => {}
+            Some("str" | "binary") => return Value::Str(text.clone()),
+            _ if !plain => return Value::Str(text.clone()),
+            _ => {}
+        }
+        match scalar::plain_value(text) {
+            Value::Int(whole) if tag.as_deref() == Some("float") => Value::Float(whole as f64),
+            // Text keeps the author's allocation.
+            Value::Str(_) => Value::Str(text.clone()),
+            value => value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        parse(text).unwrap().to_value()
+    }
+
+    fn error(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn nodes_know_their_line_and_column() {
+        let node = parse("a:\n  - b: c\n").unwrap();
+        let inner = node.get("a").unwrap().items().unwrap()[0].get("b").unwrap();
+        assert_eq!(inner.mark, Mark { line: 2, column: 8 });
+    }
+
+    #[test]
+    fn a_node_on_one_line_reads_as_the_node_it_was() {
+        let text =
+            "a: 5.10\nb: '0644'\nc: 0644\nd: [x, ~, 'two, words', {e: \"q: \\n\"}]\nf: true\ng:\n";
+        let node = parse(text).unwrap();
+        let flow = node.to_flow();
+        assert!(
+            flow.contains("\"a\": 5.10, \"b\": \"0644\", \"c\": 0644"),
+            "{flow}"
+        );
+        assert_eq!(parse(&flow).unwrap().to_value(), node.to_value());
+    }
+
+    #[test]
+    fn a_tag_is_still_meant_when_a_document_is_on_one_line() {
+        for text in [
+            "!!str 5",
+            "!!int \"5\"",
+            "!!float 5",
+            "!!str null",
+            "[!!float 5, 0x10, ~]",
+        ] {
+            let document = parse(text).unwrap();
+            let again = parse(&document.to_flow()).unwrap();
+            assert_eq!(again.to_value(), document.to_value(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_json_stays_what_it_is() {
+        let value = parse(r#"[5, 5.0, 1e21, 123456789012345678901, -0.5]"#)
+            .unwrap()
+            .to_value();
+        let floats = [5.0, 1e21, 123_456_789_012_345_678_901.0, -0.5].map(Value::from);
+        let all = [Value::from(5_i64)].into_iter().chain(floats);
+        assert_eq!(value, all.collect::<Value>());
+    }
+
+    #[test]
+    fn a_key_may_be_long_in_every_form() {
+        let key = "long: ".repeat(500);
+        let json = serde_json::json!({ "a": { &key: [1, {"b": &key}] }, &key: {"c": 2}, "d": "x" });
+        let document = parse(&json.to_string()).unwrap();
+        let printed = parse(&crate::yaml::print(&json)).unwrap();
+        assert_eq!(printed.to_value(), document.to_value());
+        // Only YAML knows numbers of this form, so this can't be read as JSON.
+        let flow = parse("{a: 0x10}")
+            .unwrap()
+            .to_flow()
+            .replace('a', &key.replace(": ", ""));
+        assert!(parse(&parse(&flow).unwrap().to_flow()).is_ok());
+    }
+
+    #[test]
+    fn a_long_name_is_like_no_other() {
+        let long = "content".repeat(10_000);
+        assert_eq!(nearest(&long, &["content"]), None);
+        assert_eq!(nearest("contents", &["content"]), Some("content"));
+    }
+
+    #[test]
+    fn anchors_within_anchors_do_not_multiply_unseen() {
+        let opened: String = (0..100).map(|level| format!("&a{level} [")).collect();
+        let text = format!("{opened}{}{}", "1,".repeat(50_000), "]".repeat(100));
+        let error = parse(&format!("x: {text}")).unwrap_err();
+        assert!(error.message.contains("more than 100000 nodes"), "{error}");
+    }
+
+    #[test]
+    fn anchors_aliases_and_merges_are_resolved() {
+        assert_eq!(
+            value("base: &b {x: 1, y: 1}\nuse: {<<: *b, y: 2}\nlist: [*b]"),
+            value("{base: {x: 1, y: 1}, use: {x: 1, y: 2}, list: [{x: 1, y: 1}]}")
+        );
+        assert_eq!(
+            value("a: &a {x: 1}\nb: &b {x: 2, z: 3}\nc: {<<: [*a, *b]}")
+                .get("c")
+                .unwrap(),
+            &value("{x: 1, z: 3}")
+        );
+    }
+
+    #[test]
+    fn keys_of_any_scalar_type_are_text() {
+        assert_eq!(
+            value("8080: a\n~: b\ntrue: c"),
+            value("{'8080': a, 'null': b, 'true': c}")
+        );
+    }
+
+    #[test]
+    fn documents_that_mean_nothing_are_refused_with_their_place() {
+        for (text, message) in [
+            ("a: 1\na: 2", "line 2 column 1: duplicate key \"a\""),
+            (
+                "a: 1\n---\nb: 2",
+                "line 2 column 1: only one document is expected in a file",
+            ),
+            ("? {a: b}\n: 1", "line 1 column 3: a key must be a scalar"),
+            ("<<: 5", "line 1 column 5: << needs a mapping"),
+        ] {
+            assert_eq!(error(text), message, "{text}");
+        }
+        assert_eq!(error("{\"a\": [}"), "line 1 column 8: expected value");
+    }
+
+    #[test]
+    fn hostile_documents_meet_a_limit() {
+        let deep = "[".repeat(5_000) + &"]".repeat(5_000);
+        assert!(parse(&deep).is_err());
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..10 {
+            let alias = format!("*a{}, ", level - 1).repeat(10);
+            bomb.push_str(&format!("a{level}: &a{level} [{alias}]\n"));
+        }
+        assert!(error(&bomb).contains("aliases stand for more than 100000 nodes"));
+    }
+
+    #[test]
+    fn json_escapes_and_tabs_are_read_as_json() {
+        assert_eq!(
+            value("{\n\t\"a\":\t\"\\ud83d\\ude00\"}").get("a"),
+            Some(&"😀".into())
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! From nodes to typed structures, with errors that name the property and its place.
+
+use std::fmt;
+
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess,
+    SeqAccess, VariantAccess, Visitor,
+};
+
+use super::{DocumentError, Mark, Node, NodeKind};
+use crate::value::Value;
+
+impl de::Error for DocumentError {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(Mark::default(), message.to_string())
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        Self::custom(unknown_name("property", field, expected))
+    }
+
+    fn invalid_type(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::custom(format_args!("expected {expected}, found {found}"))
+    }
+}
+
+/// The longest name that is compared with others: nobody mistypes a longer one, and comparing takes
+/// time by the square of it.
+const LONGEST_LIKE: usize = 64;
+
+/// Words the complaint about a name that does not exist, with the nearest one that does.
+pub fn unknown_name(what: &str, found: &str, known: &[&str]) -> String {
+    match nearest(found, known) {
+        Some(near) => format!("unknown {what} {found:?}, did you mean {near:?}?"),
+        None => format!(
+            "unknown {what} {found:?}, expected one of {}",
+            known.join(", ")
+        ),
+    }
+}
+
+/// Returns the known name that is most like `found`, if any is like it at all.
+pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    if found.len() > LONGEST_LIKE {
+        return None;
+    }
+    let plain = |text: &str| -> String {
+        text.chars()
+            .filter(|c| c.is_alphanumeric())
+            .flat_map(char::to_lowercase)
+            .collect()
+    };
+    let wanted = plain(found);
+    known
+        .iter()
+        .map(|name| (strsim::jaro_winkler(&wanted, &plain(name)), *name))
+        .filter(|(score, _)| *score > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+impl<'de> IntoDeserializer<'de, DocumentError> for &'de Node {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+/// Hands typed fields what they ask for: text stays the author's, numbers and booleans are read
+/// from plain scalars, `null` is an absent option.
+impl<'de> Deserializer<'de> for &'de Node {
+    type Error = DocumentError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+        match &self.kind {
+            NodeKind::List(items) => visitor.visit_seq(Items(items.iter())),
+            NodeKind::Map(entries) => visitor.visit_map(Entries {
+                rest: entries.iter(),
+                value: None,
+            }),
+            NodeKind::Scalar { text, .. } => match self.scalar_value() {
+                Value::Null => visitor.visit_unit(),
+                Value::Bool(value) => visitor.visit_bool(value),
+                Value::Int(value) => visitor.visit_i64(value),
+                Value::Uint(value) => visitor.visit_u64(value),
+                Value::Float(value) => visitor.visit_f64(value),
+                _ => visitor.visit_borrowed_str(text),
+            },
+        }
+        .map_err(|err: DocumentError| err.at(self.mark))
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+        match &self.kind {
+            NodeKind::Scalar { text, .. } if !self.is_null() => visitor
+                .visit_borrowed_str(text)
+                .map_err(|err: DocumentError| err.at(self.mark)),
+            _ => Err(DocumentError::new(
+                self.mark,
+                format!("expected text, found a {}", self.kind_name()),
+            )),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+        if self.is_null() {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(
+        self,
+        visitor: V,
+    ) -> Result<V::Value, DocumentError> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DocumentError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DocumentError> {
+        match self.text() {
+            Some(text) => visitor
+                .visit_enum(Word(text))
+                .map_err(|err| err.at(self.mark)),
+            None => Err(DocumentError::new(
+                self.mark,
+                format!("expected a word, found a {}", self.kind_name()),
+            )),
+        }
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char
+        bytes byte_buf unit unit_struct seq tuple tuple_struct map struct ignored_any
+    }
+}
+
+/// Deserializes a structure from entries gathered from several maps.
+pub fn from_entries<'de, T: Deserialize<'de>>(
+    entries: impl Iterator<Item = &'de (Node, Node)>,
+) -> Result<T, DocumentError> {
+    T::deserialize(MapAccessDeserializer::new(Entries {
+        rest: entries,
+        value: None,
+    }))
+}
+
+/// Returns the names of a structure's fields, as its documents spell them.
+pub fn field_names<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
+    struct Ask<'n>(&'n mut &'static [&'static str]);
+
+    impl<'de> Deserializer<'de> for Ask<'_> {
+        type Error = DocumentError;
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, DocumentError> {
+            Err(de::Error::custom("only structures have fields"))
+        }
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _name: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, DocumentError> {
+            *self.0 = fields;
+            self.deserialize_any(visitor)
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string
+            bytes byte_buf option unit unit_struct newtype_struct seq tuple
+            tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    let mut names: &'static [&'static str] = &[];
+    // The answer is in the question: the visitor never gets a value.
+    let _ = T::deserialize(Ask(&mut names));
+    names
+}
+
+struct Items<'de>(std::slice::Iter<'de, Node>);
+
+impl<'de> SeqAccess<'de> for Items<'de> {
+    type Error = DocumentError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, DocumentError> {
+        self.0.next().map(|item| seed.deserialize(item)).transpose()
+    }
+}
+
+struct Entries<'de, I> {
+    rest: I,
+    value: Option<(&'de Node, &'de Node)>,
+}
+
+impl<'de, I: Iterator<Item = &'de (Node, Node)>> MapAccess<'de> for Entries<'de, I> {
+    type Error = DocumentError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, DocumentError> {
+        let Some((key, value)) = self.rest.next() else {
+            return Ok(None);
+        };
+        self.value = Some((key, value));
+        let text = key.text().map_or("", |text| &**text);
+        let text: StrDeserializer<'_, DocumentError> = text.into_deserializer();
+        seed.deserialize(text)
+            .map(Some)
+            .map_err(|err| err.at(key.mark))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, DocumentError> {
+        let Some((key, value)) = self.value.take() else {
+            return Err(de::Error::custom("a value was asked for before its key"));
+        };
+        seed.deserialize(value).map_err(|err| {
+            let name = key.text().map_or("", |text| &**text);
+            // The innermost key that failed names the property; outer ones add nothing.
+            if err.message.contains('"') || err.message.starts_with("property ") {
+                err.at(value.mark)
+            } else {
+                DocumentError::new(err.mark, format!("property {name:?}: {}", err.message))
+                    .at(value.mark)
+            }
+        })
+    }
+}
+
+struct Word<'de>(&'de str);
+
+impl<'de> EnumAccess<'de> for Word<'de> {
+    type Error = DocumentError;
+    type Variant = NoContent;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(
+        self,
+        seed: V,
+    ) -> Result<(V::Value, NoContent), DocumentError> {
+        let word: StrDeserializer<'_, DocumentError> = self.0.into_deserializer();
+        Ok((seed.deserialize(word)?, NoContent))
+    }
+}
+
+struct NoContent;
+
+impl<'de> VariantAccess<'de> for NoContent {
+    type Error = DocumentError;
+
+    fn unit_variant(self) -> Result<(), DocumentError> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(
+        self,
+        _seed: T,
+    ) -> Result<T::Value, DocumentError> {
+        Err(de::Error::custom("expected a single word"))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(
+        self,
+        _len: usize,
+        _visitor: V,
+    ) -> Result<V::Value, DocumentError> {
+        Err(de::Error::custom("expected a single word"))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _fields: &'static [&'static str],
+        _visitor: V,
+    ) -> Result<V::Value, DocumentError> {
+        Err(de::Error::custom("expected a single word"))
+    }
+}

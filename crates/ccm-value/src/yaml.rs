@@ -1,0 +1,286 @@
+//! YAML as upstream prints it: two spaces, list items level with their key, anything that could
+//! be read as another type in double quotes, texts of several lines as blocks.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+use super::document::{LONGEST_KEY, float_text, reads_as_text};
+
+/// Returns a document as YAML, keys in the order they have, with a final newline.
+pub fn print(document: &Value) -> String {
+    let mut out = String::new();
+    block(document, 0, &mut out);
+    out
+}
+
+/// Writes a value that stands on lines of its own.
+fn block(value: &Value, indent: usize, out: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => entries(map, indent, false, out),
+        Value::Array(list) if !list.is_empty() => {
+            for item in list {
+                pad(indent, out);
+                list_item(item, indent, out);
+            }
+        }
+        other => {
+            pad(indent, out);
+            scalar(other, indent, out);
+            out.push('\n');
+        }
+    }
+}
+
+/// Writes a map's entries; the first may continue a line that is already begun.
+fn entries(map: &Map<String, Value>, indent: usize, mut begun: bool, out: &mut String) {
+    for (key, value) in map {
+        if !begun {
+            pad(indent, out);
+        }
+        begun = false;
+        let start = out.len();
+        text(key, 0, false, out);
+        if out.len() - start > LONGEST_KEY {
+            out.insert_str(start, "? ");
+            out.push('\n');
+            pad(indent, out);
+        }
+        out.push(':');
+        match value {
+            Value::Object(inner) if !inner.is_empty() => {
+                out.push('\n');
+                entries(inner, indent + 2, false, out);
+            }
+            Value::Array(inner) if !inner.is_empty() => {
+                out.push('\n');
+                block(value, indent, out);
+            }
+            other => {
+                out.push(' ');
+                scalar(other, indent, out);
+                out.push('\n');
+            }
+        }
+    }
+}
+
+fn list_item(item: &Value, indent: usize, out: &mut String) {
+    out.push_str("- ");
+    match item {
+        Value::Object(map) if !map.is_empty() => entries(map, indent + 2, true, out),
+        Value::Array(list) if !list.is_empty() => {
+            for (index, inner) in list.iter().enumerate() {
+                if index > 0 {
+                    pad(indent + 2, out);
+                }
+                list_item(inner, indent + 2, out);
+            }
+        }
+        other => {
+            scalar(other, indent, out);
+            out.push('\n');
+        }
+    }
+}
+
+fn pad(indent: usize, out: &mut String) {
+    out.extend(std::iter::repeat_n(' ', indent));
+}
+
+fn scalar(value: &Value, indent: usize, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => out.push_str(&float_text(float)),
+            None => out.push_str(&number.to_string()),
+        },
+        Value::String(content) => text(content, indent, true, out),
+        Value::Array(_) => out.push_str("[]"),
+        Value::Object(_) => out.push_str("{}"),
+    }
+}
+
+fn text(content: &str, indent: usize, may_be_block: bool, out: &mut String) {
+    if may_be_block && is_block(content) {
+        return block_text(content, indent + 2, out);
+    }
+    if is_plain(content) {
+        return out.push_str(content);
+    }
+    out.push('"');
+    for c in content.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            c if (c as u32) < 0x20 || c == '\x7f' => {
+                let _ = write!(out, "\\x{:02x}", c as u32);
+            }
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Texts of several lines read best as blocks; what a block can't hold exactly is quoted.
+fn is_block(content: &str) -> bool {
+    content.contains('\n')
+        && !content.starts_with([' ', '\n', '\t'])
+        && !content
+            .chars()
+            .any(|c| (c.is_control() && c != '\n' && c != '\t') || c == '\u{feff}')
+}
+
+fn block_text(content: &str, indent: usize, out: &mut String) {
+    let body = content.trim_end_matches('\n');
+    let ends = content.len() - body.len();
+    out.push_str(match ends {
+        0 => "|-",
+        1 => "|",
+        _ => "|+",
+    });
+    for line in body.split('\n') {
+        out.push('\n');
+        if !line.is_empty() {
+            pad(indent, out);
+            out.push_str(line);
+        }
+    }
+    out.extend(std::iter::repeat_n('\n', ends.saturating_sub(1)));
+}
+
+fn is_plain(content: &str) -> bool {
+    // YAML 1.1 readers take these for booleans; quoting them harms nobody.
+    let old_boolean = matches!(
+        content.to_ascii_lowercase().as_str(),
+        "y" | "n" | "yes" | "no" | "on" | "off"
+    );
+    !old_boolean
+        && reads_as_text(content)
+        && starts_plainly(content)
+        && !content.ends_with([' ', ':'])
+        && !content.contains(": ")
+        && !content.contains(['#', '\\', '\u{2028}', '\u{2029}', '\u{feff}'])
+        && !content.chars().any(char::is_control)
+}
+
+/// Reports whether the first character leaves no doubt that a word follows.
+fn starts_plainly(content: &str) -> bool {
+    let mut chars = content.chars();
+    let (Some(first), second) = (chars.next(), chars.next()) else {
+        return false;
+    };
+    match first {
+        '-' | '?' | '~' => second.is_some_and(|c| c.is_alphabetic() || "/_".contains(c)),
+        '0'..='9' | '.' | '+' => is_word(content),
+        c => !c.is_whitespace() && !":,[]{}#&*!|>'\"%@`=<".contains(c),
+    }
+}
+
+/// Versions and dotted names may start with a digit and still be words; dates, times and anything
+/// some reader might take for a number are not.
+fn is_word(content: &str) -> bool {
+    let is_version = content.split('.').count() > 2
+        && content
+            .split('.')
+            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    let could_be_number = content
+        .bytes()
+        .all(|b| b.is_ascii_hexdigit() || b"._-+:xXoO".contains(&b));
+    is_version || !could_be_number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn maps_and_lists_are_laid_out_as_upstream_does() {
+        let document = json!({
+            "ccm": {
+                "fail_on_error": false,
+                "resources": [{"package": {"name": "zsh", "ensure": "present"}}],
+                "empty": [], "none": {}
+            },
+            "data": {"list": ["a", ["b", "c"], {"k": 1.0}], "nil": null}
+        });
+        assert_eq!(
+            print(&document),
+            "\
+ccm:
+  fail_on_error: false
+  resources:
+  - package:
+      name: zsh
+      ensure: present
+  empty: []
+  none: {}
+data:
+  list:
+  - a
+  - - b
+    - c
+  - k: 1.0
+  nil: null
+"
+        );
+    }
+
+    #[test]
+    fn what_could_be_another_type_is_quoted() {
+        let cases = [
+            ("0644", "\"0644\""),
+            ("yes", "\"yes\""),
+            ("true", "\"true\""),
+            ("5.10", "\"5.10\""),
+            ("", "\"\""),
+            ("a: b", "\"a: b\""),
+            ("- x", "\"- x\""),
+            ("1.2.3-rc1", "1.2.3-rc1"),
+            ("/etc/motd", "/etc/motd"),
+            ("file#/a", "\"file#/a\""),
+            ("C:\\x", "\"C:\\\\x\""),
+            ("1.2.3", "1.2.3"),
+            ("2026-05-01", "\"2026-05-01\""),
+            ("12:30", "\"12:30\""),
+            ("-dash", "-dash"),
+            ("~/x", "~/x"),
+        ];
+        for (content, shown) in cases {
+            assert_eq!(print(&json!(content)), format!("{shown}\n"), "{content}");
+        }
+    }
+
+    #[test]
+    fn texts_of_several_lines_become_blocks() {
+        let document = json!({"a": "x\n  y\n", "b": "x\ny", "c": "x\ny\n\n", "d": "one\n"});
+        assert_eq!(
+            print(&document),
+            "a: |\n  x\n    y\nb: |-\n  x\n  y\nc: |+\n  x\n  y\n\nd: |\n  one\n"
+        );
+    }
+
+    #[test]
+    fn an_independent_reader_reads_back_what_was_written() {
+        let document = json!({
+            "t": ["yes", "0x1f", "1e3", "~", "null", " lead", "trail ", "tab\there", "a\r\nb",
+                  "é\u{2028}", "#c", "x #y", "[a]", "%p", "@a", "`b`", "\"q\"", "'s'", "12:30",
+                  "1_000", ".5", ".x", "-", "--- a", "key:", "=", "<<", "multi\n\nline\n", "\n",
+                  "  indented\nblock\n", "2026-05-01", "+1", "0b11", "0o7", "*x", "&y", "!z"],
+            "yes": 1, "8080": {"": []}, "f": 2.5, "i": -3, "b": false
+        });
+        let text = print(&document);
+        let back: Value = serde_yaml::from_str(&text).unwrap();
+        assert_eq!(back, document, "{text}");
+        let ours = crate::document::parse(&text).unwrap().to_value();
+        assert_eq!(serde_json::to_value(&ours).unwrap(), document, "{text}");
+    }
+}
