@@ -1,6 +1,6 @@
 //! ccm: desired state for one host or a whole fleet.
 //!
-//! Only what translates is here; the libraries are in `crates/`:
+//! Entry points only; the libraries are in `crates/`. The modules:
 //! - [`cfengine`]: a package module for CFEngine's agent
 //! - [`choria`]: an external agent for Choria's server
 //! - [`cli`]: the command line
