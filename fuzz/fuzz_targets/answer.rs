@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use ccm_fleet::answer::understand;
-use ccm_fleet::gather::Heard;
+use ccm_fleet::node_reply::understand;
+use ccm_fleet::scatter::Heard;
 use ccm_fuzz::halves;
 use ccm_nats::{Headers, Reply, Verb, micro};
 use libfuzzer_sys::fuzz_target;

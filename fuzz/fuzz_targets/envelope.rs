@@ -11,7 +11,7 @@ use ccm_core::model::label::Labels;
 use ccm_core::model::node::NodeName;
 use ccm_fuzz::halves;
 use ccm_nats::Headers;
-use ccm_nats::trust::{Claim, PublicKey, Signer};
+use ccm_nats::request_signature::{Claim, PublicKey, Signer};
 use ccm_template::env::Facts;
 use ccm_value::Value;
 use libfuzzer_sys::fuzz_target;

@@ -16,7 +16,7 @@ use ccm_core::model::registration::Entry;
 use ccm_core::model::rollout::{Plan, Progress, Settings};
 use ccm_core::model::run::{ApplyRequest, ApplyResponse, RunSummary};
 use ccm_fuzz::survives;
-use ccm_nats::trust::{PublicKey, Signer};
+use ccm_nats::request_signature::{PublicKey, Signer};
 use ccm_value::json;
 use libfuzzer_sys::fuzz_target;
 

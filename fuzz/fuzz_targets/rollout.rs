@@ -4,10 +4,10 @@
 #![no_main]
 
 use ccm_core::model::rollout::Rollout;
-use ccm_fleet::judge::{decide, note};
-use ccm_fleet::steer::SteerError;
-use ccm_fleet::wire::{decode, encode};
-use ccm_fleet::{decision, outcome, steer};
+use ccm_fleet::controls::SteerError;
+use ccm_fleet::planner::{decide, note};
+use ccm_fleet::rollout_encoding::{decode, encode};
+use ccm_fleet::{controls, decision, node_progress};
 use chrono::DateTime;
 use libfuzzer_sys::fuzz_target;
 

@@ -9,8 +9,8 @@
 pub mod module;
 mod request;
 #[cfg(test)]
-#[path = "../../crates/ccm-core/src/resource/package/stage.rs"]
-mod stage;
+#[path = "../../crates/ccm-core/src/resource/package/scripted_host.rs"]
+mod scripted_host;
 #[cfg(test)]
 mod tests;
 pub mod wrapper;

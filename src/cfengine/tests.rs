@@ -4,7 +4,7 @@
 use clap::ValueEnum as _;
 use serde::Deserialize;
 
-use super::stage::{Answered, Stage, try_all};
+use super::scripted_host::{Answered, ScriptedHost, try_all};
 use super::{Command, answer, module};
 
 /// One case of `tests/data/provider/module/*.json`.
@@ -20,7 +20,7 @@ struct Case {
 }
 
 fn run(case: &Case) -> Result<(), String> {
-    let stage = Stage::new();
+    let scripted = ScriptedHost::new();
     for program in [
         "apt-get",
         "apt-cache",
@@ -29,14 +29,19 @@ fn run(case: &Case) -> Result<(), String> {
         "dnf",
         "rpm",
     ] {
-        stage.runner.install(program);
+        scripted.runner.install(program);
     }
     for command in &case.commands {
-        stage.answer(command);
+        scripted.answer(command);
     }
     let command = Command::from_str(&case.command, false)?;
-    let printed = answer(command, case.input.as_bytes(), &case.provider, stage.host());
-    stage.check_calls(&case.commands)?;
+    let printed = answer(
+        command,
+        case.input.as_bytes(),
+        &case.provider,
+        scripted.host(),
+    );
+    scripted.check_calls(&case.commands)?;
     if printed != case.answer {
         return Err(format!("printed {printed}"));
     }
@@ -51,27 +56,27 @@ fn every_command_runs_and_prints_exactly_what_its_cases_say() {
 
 #[test]
 fn a_request_without_end_is_refused() {
-    let stage = Stage::new();
+    let scripted = ScriptedHost::new();
     let input = "Name=a\n".repeat(module::MAX_REQUEST_BYTES);
-    let printed = answer(Command::Remove, input.as_bytes(), "apt", stage.host());
+    let printed = answer(Command::Remove, input.as_bytes(), "apt", scripted.host());
     assert_eq!(
         printed,
         "ErrorMessage=a request holds at most 1048576 bytes\n"
     );
-    assert!(stage.runner.calls().is_empty());
+    assert!(scripted.runner.calls().is_empty());
 }
 
 #[test]
 fn what_is_printed_of_a_hostile_request_stays_on_its_line() {
-    let stage = Stage::new();
-    stage.install_apt();
+    let scripted = ScriptedHost::new();
+    scripted.install_apt();
     let input = b"Name=a\rErrorMessage=x\x1b[2J\x85\xff\nVersion=1\n";
-    let printed = answer(Command::RepoInstall, input, "apt", stage.host());
+    let printed = answer(Command::RepoInstall, input, "apt", scripted.host());
     let lines: Vec<&str> = printed.split('\n').collect();
     assert_eq!(lines.len(), 4, "{printed:?}");
     assert!(
         !printed.replace('\n', "").contains(char::is_control),
         "{printed:?}"
     );
-    assert!(stage.runner.calls().is_empty());
+    assert!(scripted.runner.calls().is_empty());
 }

@@ -11,21 +11,21 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::audit::{self, About};
-use super::book::{Book, Record, State};
 use super::config::{Config, bus};
 use super::ddl::{self, Action};
-use super::external::Request;
+use super::external_protocol::Request;
 use super::outputs::{
     FactsOutput, NO_RUN, PingOutput, StatusOutput, ensured, failure_of, no_run, summary, told,
 };
 use super::reply::{Answer, Failure};
 use super::run::{Order, Task, busy, facts_of, surroundings};
+use super::run_store::{Record, RunStore, State};
 use ccm_core::engine::{EventIds, asked_about};
 use ccm_core::model::node::NodeName;
 use ccm_core::model::request::{ENSURE_REQUEST, STATUS_REQUEST, parse_ensure, parse_status};
 use ccm_core::model::run::RunId;
+use ccm_core::run::manifest_source::ManifestSource;
 use ccm_core::run::pause::PauseStore;
-use ccm_core::run::source::ManifestSource;
 use ccm_core::run::{self, RunLock};
 use ccm_core::system::{Clock, files};
 use ccm_template::path;
@@ -59,7 +59,7 @@ pub(super) struct Asked<'a> {
 impl Asked<'_> {
     /// Returns the answer.
     pub(super) fn answer(&self) -> Result<Answer, Failure> {
-        let book = Book::open(&self.config.run_dir()).map_err(Failure::unknown)?;
+        let store = RunStore::open(&self.config.run_dir()).map_err(Failure::unknown)?;
         let action = match Action::named(&self.request.action) {
             Ok(action) => action,
             Err(unknown) => {
@@ -76,11 +76,11 @@ impl Asked<'_> {
         let data = self.request.inputs()?;
         ddl::check(action, &data)?;
         match action {
-            Action::Apply => self.apply(&data, &book),
-            Action::Ensure => self.ensure(&data, &book),
+            Action::Apply => self.apply(&data, &store),
+            Action::Ensure => self.ensure(&data, &store),
             Action::Facts => self.facts(&data),
-            Action::Ping => self.ping(&book),
-            Action::RunStatus => self.run_status(&data, &book),
+            Action::Ping => self.ping(&store),
+            Action::RunStatus => self.run_status(&data, &store),
             Action::Status => self.status(data),
         }
     }
@@ -98,7 +98,7 @@ impl Asked<'_> {
         )
     }
 
-    fn apply(&self, data: &Map<String, Value>, book: &Book) -> Result<Answer, Failure> {
+    fn apply(&self, data: &Map<String, Value>, store: &RunStore) -> Result<Answer, Failure> {
         let what = match (text(data, "source"), text(data, "manifest")) {
             (Some(source), None) => ManifestSource::Source(source.into()),
             (None, Some(manifest)) => ManifestSource::Text(manifest.into()),
@@ -120,12 +120,12 @@ impl Asked<'_> {
             data: plain(data.get("data"))?,
             ..self.order(Task::Apply(what))?
         };
-        let (record, state) = self.start(&order, book, wait)?;
+        let (record, state) = self.start(&order, store, wait)?;
         let failure = failure_of(&record, state);
         Ok(Answer::new(&told(&record, state)?)?.failing(failure))
     }
 
-    fn ensure(&self, data: &Map<String, Value>, book: &Book) -> Result<Answer, Failure> {
+    fn ensure(&self, data: &Map<String, Value>, store: &RunStore) -> Result<Answer, Failure> {
         let wait = wait_of(data, MOST_WAIT)?;
         let request = ensure_request(data)?;
         let resource = parse_ensure(&request).map_err(Failure::invalid)?;
@@ -136,7 +136,7 @@ impl Asked<'_> {
                 label: resource.label(),
             })?
         };
-        let (record, state) = self.start(&order, book, wait)?;
+        let (record, state) = self.start(&order, store, wait)?;
         let failure = failure_of(&record, state);
         Ok(Answer::new(&ensured(&record, state))?.failing(failure))
     }
@@ -168,7 +168,7 @@ impl Asked<'_> {
     fn start(
         &self,
         order: &Order,
-        book: &Book,
+        store: &RunStore,
         wait: Duration,
     ) -> Result<(Record, State), Failure> {
         let about = About {
@@ -185,18 +185,23 @@ impl Asked<'_> {
         self.audit(&about, None)?;
         // A run of ours would be met by the new process, too, a second later. One of the daemon
         // may be over by then.
-        if let Some(id) = book.current().map_err(Failure::unknown)? {
+        if let Some(id) = store.current().map_err(Failure::unknown)? {
             return Err(busy(Some(&id), ""));
         }
         order.start(self.program, self.path)?;
-        self.watch(&order.run_id, book, wait)
+        self.watch(&order.run_id, store, wait)
     }
 
-    fn watch(&self, id: &RunId, book: &Book, wait: Duration) -> Result<(Record, State), Failure> {
+    fn watch(
+        &self,
+        id: &RunId,
+        store: &RunStore,
+        wait: Duration,
+    ) -> Result<(Record, State), Failure> {
         let start = self.clock.monotonic();
         let mut pause = FIRST_PAUSE;
         loop {
-            let found = book.find(id).map_err(Failure::unknown)?;
+            let found = store.find(id).map_err(Failure::unknown)?;
             let (record, state) =
                 found.ok_or_else(|| Failure::unknown(format!("run {id} left no record")))?;
             let left = wait.saturating_sub(self.clock.monotonic().saturating_sub(start));
@@ -218,7 +223,7 @@ impl Asked<'_> {
         }
     }
 
-    fn run_status(&self, data: &Map<String, Value>, book: &Book) -> Result<Answer, Failure> {
+    fn run_status(&self, data: &Map<String, Value>, store: &RunStore) -> Result<Answer, Failure> {
         let id = text(data, "run_id").map(str::parse::<RunId>).transpose();
         let id = id.map_err(Failure::invalid)?;
         self.audit(
@@ -230,8 +235,8 @@ impl Asked<'_> {
             None,
         )?;
         let found = match &id {
-            Some(id) => book.find(id),
-            None => book.latest(),
+            Some(id) => store.find(id),
+            None => store.latest(),
         };
         match (found.map_err(Failure::unknown)?, id) {
             (Some((record, state)), _) => Answer::new(&told(&record, state)?),
@@ -309,7 +314,7 @@ impl Asked<'_> {
         })
     }
 
-    fn ping(&self, book: &Book) -> Result<Answer, Failure> {
+    fn ping(&self, store: &RunStore) -> Result<Answer, Failure> {
         self.audit(
             &About {
                 noop: true,
@@ -319,11 +324,11 @@ impl Asked<'_> {
         )?;
         let run_lock = RunLock::of(&self.config.state_dir);
         let current = run_lock.current().map_err(Failure::unknown)?;
-        let (last_run, state) = match book.latest().map_err(Failure::unknown)? {
+        let (last_run, state) = match store.latest().map_err(Failure::unknown)? {
             Some((record, state)) => (record.run_id.to_string(), state.as_str()),
             None => (String::new(), NO_RUN),
         };
-        let over = book.latest_over().map_err(Failure::unknown)?;
+        let over = store.latest_over().map_err(Failure::unknown)?;
         let result = over.and_then(|(record, _)| record.result);
         Answer::new(&PingOutput {
             identity: self.identity.to_string(),

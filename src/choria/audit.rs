@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::external::Request;
+use super::external_protocol::Request;
 use super::reply::{Failure, clipped, on_one_line};
 use ccm_core::engine::EventIds;
 use ccm_core::model::audit::{AUDIT, AuditEvent, Verdict};

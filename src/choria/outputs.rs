@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::book::{Record, RunResult, State};
 use super::reply::Failure;
+use super::run_store::{Record, RunResult, State};
 use ccm_value::text::go_time;
 
 /// What the node says when there never was a run.

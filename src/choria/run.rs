@@ -2,7 +2,7 @@
 //!
 //! The order travels in a nameless file, so that no secret is on disk or in a list of processes. The
 //! process that carries it out says one line, that it began or why not, and nothing more; from then
-//! on the book tells. The run lock of the node and the lock of the book are taken by the one process that
+//! on the store tells. The run lock of the node and the lock of the store are taken by the one process that
 //! needs them, for as long as it lives: between two that want them nothing can go wrong.
 
 use std::cell::RefCell;
@@ -14,10 +14,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::book::{Book, BookError, PATIENCE, Record, RunResult, briefs, fitting};
 use super::config::bus;
 use super::ddl::Action;
 use super::reply::{Failure, clipped};
+use super::run_store::{PATIENCE, Record, RunResult, RunStore, RunStoreError, briefs, fitting};
 use ccm_core::engine::{Checked, EventIds, Level, Line, Mode, Session, Sink, Standing};
 use ccm_core::facts::{Gatherer, Places};
 use ccm_core::model::event::TransactionEvent;
@@ -30,7 +30,7 @@ use ccm_core::run::bus::StopReason;
 use ccm_core::run::environment::Surroundings;
 use ccm_core::run::executor::Local;
 use ccm_core::run::handover::{Handover, HandoverError};
-use ccm_core::run::source::ManifestSource;
+use ccm_core::run::manifest_source::ManifestSource;
 use ccm_core::run::{
     self, Governors, Host, OutsideData, Place, Request, RunError, RunLock, run_of,
 };
@@ -130,7 +130,7 @@ pub enum DetachedError {
     #[error("busy: {holder}")]
     Busy { run: Option<RunId>, holder: String },
     #[error(transparent)]
-    Book(#[from] BookError),
+    RunStore(#[from] RunStoreError),
     #[error(transparent)]
     Random(#[from] RandomError),
 }
@@ -312,7 +312,7 @@ pub fn carry_out(
     // Whoever asked may be gone already; the run was ordered all the same.
     let _ = tell.write_all(word.as_bytes()).and_then(|()| tell.flush());
     drop(tell);
-    let (order, book, record, _locks) = begun?;
+    let (order, store, record, _locks) = begun?;
     let mut handing = Handing::begin(&order, record.started);
     let (session, error) = order.perform(&ids, &clock, &mut handing);
     let result = order.result(&session, error.as_ref());
@@ -327,13 +327,13 @@ pub fn carry_out(
             .unwrap_or_default(),
         ..record
     };
-    Ok(book.end(&record)?)
+    Ok(store.end(&record)?)
 }
 
 fn begin(
     order: impl Read,
     clock: &dyn Clock,
-) -> Result<(Order, Book, Record, [FileLock; 2]), DetachedError> {
+) -> Result<(Order, RunStore, Record, [FileLock; 2]), DetachedError> {
     lead_session().map_err(DetachedError::Session)?;
     let mut text = Vec::new();
     order
@@ -341,15 +341,15 @@ fn begin(
         .read_to_end(&mut text)
         .map_err(DetachedError::Read)?;
     let order: Order = serde_json::from_slice(&text)?;
-    let book = Book::open(&order.run_dir)?;
-    files::create_private_dir(&order.state_dir).map_err(BookError::from)?;
-    // Who holds the run lock is alone with the book, too, but for another state directory.
+    let store = RunStore::open(&order.run_dir)?;
+    files::create_private_dir(&order.state_dir).map_err(RunStoreError::from)?;
+    // Who holds the run lock is alone with the store, too, but for another state directory.
     let run_lock = RunLock::of(&order.state_dir).take(&order.run_id, PATIENCE, clock);
     let run_lock = not_busy(run_lock)?;
-    let lock = not_busy(book.lock(&order.run_id, clock))?;
+    let lock = not_busy(store.lock(&order.run_id, clock))?;
     let record = order.record(clock);
-    book.begin(&record)?;
-    Ok((order, book, record, [run_lock, lock]))
+    store.begin(&record)?;
+    Ok((order, store, record, [run_lock, lock]))
 }
 
 fn not_busy(lock: Result<FileLock, LockError>) -> Result<FileLock, DetachedError> {
@@ -358,7 +358,7 @@ fn not_busy(lock: Result<FileLock, LockError>) -> Result<FileLock, DetachedError
             run: run_of(&holder),
             holder: holder.to_string(),
         }),
-        lock => Ok(lock.map_err(BookError::from)?),
+        lock => Ok(lock.map_err(RunStoreError::from)?),
     }
 }
 

@@ -16,7 +16,7 @@ use ccm_agent::Agent;
 use ccm_agent::config::Config;
 use ccm_agent::metrics::Metrics;
 use ccm_agent::node::VERSION;
-use ccm_agent::notify::{Notifier, NotifyError};
+use ccm_agent::service_manager::{Notifier, NotifyError};
 use ccm_core::engine::{Level, Line};
 use ccm_core::run::log::{Format, Log};
 use ccm_core::system::SystemClock;

@@ -8,7 +8,7 @@ use super::{CliError, Verdict};
 use ccm_core::engine::{EventIds, Mode};
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::Token;
-use ccm_core::run::source::ManifestSource;
+use ccm_core::run::manifest_source::ManifestSource;
 use ccm_core::run::{self, Completed, Loaded, Request, RunError};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_value::{Value, json, text, yaml};

@@ -9,12 +9,12 @@ use std::fmt;
 
 use super::output::complain;
 use ccm_agent::AgentError;
-use ccm_agent::monitor::MonitorError;
+use ccm_agent::http_server::MonitorError;
 use ccm_core::run::RunError;
-use ccm_fleet::bundles::BundlesError;
-use ccm_fleet::rollouts::RolloutError;
+use ccm_fleet::bundle_store::BundlesError;
+use ccm_fleet::controls::SteerError;
+use ccm_fleet::rollout_store::RolloutError;
 use ccm_fleet::start::StartError;
-use ccm_fleet::steer::SteerError;
 use ccm_nats::NatsError;
 
 /// What to do where something has to be signed and nobody signs.

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use super::output::Console;
 use super::{CliError, Verdict, signing};
 use ccm_core::system::files::{self, Durability};
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 
 /// Makes and shows keys that requests are signed with
 #[derive(Debug, clap::Args)]

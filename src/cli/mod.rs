@@ -3,6 +3,7 @@
 
 mod agent;
 mod apply;
+mod argfile;
 mod cfengine;
 mod choria;
 mod completion;
@@ -12,11 +13,11 @@ mod environment;
 mod error;
 mod facts;
 mod fleet;
+mod help_pages;
 mod hiera;
 mod host;
 mod interrupt;
 mod keys;
-mod manual;
 mod output;
 mod plugins;
 mod registration;
@@ -27,7 +28,6 @@ mod status;
 mod template;
 mod util;
 mod validate;
-mod words;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -129,7 +129,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Console::new(false, false).print(&text);
         return ExitCode::SUCCESS;
     }
-    let args = match words::expand(args) {
+    let args = match argfile::expand(args) {
         Ok(args) => args,
         Err(err) => return ended(Err(err)),
     };
@@ -232,8 +232,8 @@ fn about_itself(args: &[OsString]) -> Option<String> {
             let offers = completion::offers(Cli::command(), words);
             Some(offers.iter().map(|offer| format!("{offer}\n")).collect())
         }
-        "--help-long" => Some(manual::long_help(Cli::command())),
-        "--help-man" => Some(manual::man_page(Cli::command())),
+        "--help-long" => Some(help_pages::long_help(Cli::command())),
+        "--help-man" => Some(help_pages::man_page(Cli::command())),
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use super::CliError;
 use super::environment::NatsArgs;
 use super::error::SIGN;
 use ccm_core::system::files;
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 
 /// No file that holds a seed is longer; credentials files hold a token beside it.
 const MAX_BYTES: u64 = 64 * 1024;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ccm_core::run::source;
+use ccm_core::run::manifest_source;
 use ccm_core::system::SystemClock;
 use ccm_fleet::bundle;
 use ccm_nats::{Bus, Settings};

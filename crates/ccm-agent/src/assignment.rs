@@ -8,20 +8,20 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::cache::{Cache, Copy};
-use super::feed::{Problem, fetch_object};
+use super::bundle_cache::{Cache, Copy};
+use super::manifest_watch::{Problem, fetch_object};
 use super::node::Node;
+use super::run::{Done, Order};
 use super::schedule::perform;
 use super::trust::loopback::NoTrust;
-use super::trust::{Asker, Unfit, Unproven};
-use super::work::{Done, Order};
+use super::trust::{Requester, Unfit, Unproven};
 use ccm_core::engine::{Level, Mode};
 use ccm_core::model::decision::AssignmentSignature;
 use ccm_core::model::governor::Claim;
 use ccm_core::model::node::{Assignment, BundleRef, Drift, REPORT, Refusal, Report};
 use ccm_core::model::run::{RunOutcome, RunSummary, Trigger};
 use ccm_core::run::Request;
-use ccm_core::run::source::ManifestSource;
+use ccm_core::run::manifest_source::ManifestSource;
 use ccm_core::system::files::{self, Durability};
 use ccm_nats::streams::{DESIRED, MANIFESTS, REPORTED};
 use ccm_nats::{Connection, NatsError, Subjects};
@@ -60,7 +60,7 @@ enum AssignmentError {
     #[error("has the digest {0}")]
     Digest(String),
     #[error(transparent)]
-    Refused(#[from] super::desk::Refusal),
+    Refused(#[from] super::run_queue::Refusal),
     #[error(transparent)]
     Document(#[from] serde_json::Error),
     #[error(transparent)]
@@ -165,7 +165,7 @@ impl Assignments {
     }
 
     /// Returns the assignment: the one on the bus, or the last one seen while the bus is away.
-    async fn wanted(&mut self) -> Option<(Assignment, Asker)> {
+    async fn wanted(&mut self) -> Option<(Assignment, Requester)> {
         match self.ask().await {
             Ok(Some(text)) => match self.read(&text).await {
                 Ok((assignment, asker)) => {
@@ -208,7 +208,7 @@ impl Assignments {
     async fn read(
         &self,
         text: &[u8],
-    ) -> Result<(Assignment, Asker), (Option<Assignment>, NotFollowed)> {
+    ) -> Result<(Assignment, Requester), (Option<Assignment>, NotFollowed)> {
         let found: Assignment =
             serde_json::from_slice(text).map_err(|err| (None, NotFollowed::from(err)))?;
         let checked = match &self.node.services.loopback_only {
@@ -221,7 +221,7 @@ impl Assignments {
         }
     }
 
-    fn accept(&self, assignment: &Assignment) -> Result<Asker, Unfit> {
+    fn accept(&self, assignment: &Assignment) -> Result<Requester, Unfit> {
         let collective = self.subjects.collective();
         let mut decisions = assignment.signature.iter().flat_map(|it| it.decisions());
         if let Some(foreign) = decisions.find(|it| it.collective != *collective) {
@@ -233,12 +233,12 @@ impl Assignments {
         }
         self.node
             .services
-            .gatekeeper
+            .authorizer
             .accept(assignment, &self.node.identity.name)
     }
 
     /// Returns the last one seen, if it would still be followed.
-    fn last_seen(&self) -> Option<(Assignment, Asker)> {
+    fn last_seen(&self) -> Option<(Assignment, Requester)> {
         let loopback = self.node.services.loopback_only.as_ref();
         if loopback.is_some_and(|loopback| loopback.remote().is_some()) {
             return None;
@@ -299,7 +299,7 @@ impl Assignments {
         }
     }
 
-    async fn converge(&mut self, assignment: Assignment, asker: &Asker, trigger: Trigger) {
+    async fn converge(&mut self, assignment: Assignment, asker: &Requester, trigger: Trigger) {
         let mut worst: Option<RunSummary> = None;
         let mut drift = Vec::new();
         let mut error = String::new();
@@ -351,7 +351,7 @@ impl Assignments {
     async fn run(
         &self,
         assignment: &Assignment,
-        asker: &Asker,
+        asker: &Requester,
         bundle: &BundleRef,
         mode: Mode,
         governor: Option<&Claim>,

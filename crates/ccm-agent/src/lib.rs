@@ -4,40 +4,40 @@
 //! An [`Agent`] is one node's: [`Agent::start`] puts the parts together, [`Agent::stop`] takes
 //! them apart in order. Read `verbs` for what a node can be asked, `schedule` for when it acts by
 //! itself, `assignment` for what the fleet wants of it, `work` for what it gives a run to work with,
-//! `desk` for the queue, `trust` for who may ask, `spool` and `publisher` for how events reach the
-//! bus, `herald` for what Choria's tools hear, `registrar` for services, `lookups` for those of
+//! `run_queue` for the queue, `trust` for who may ask, `spool` and `publisher` for how events reach the
+//! bus, `choria_events` for what Choria's tools hear, `registration_publisher` for services, `lookups` for those of
 //! others, `intake` for the other programs that make runs on this node. Everything keeps going while
 //! the bus is away. What a run is, is not known here: that is `run`.
 
 #![warn(unreachable_pub)]
 
 pub mod assignment;
-pub mod cache;
+pub mod bundle_cache;
+pub mod choria_events;
 pub mod config;
-pub mod data;
-pub mod desk;
-pub mod facts;
-pub mod feed;
-pub mod herald;
-mod intake;
-mod link;
-pub mod lookups;
+mod connection_log;
+pub mod data_cache;
+pub mod event_sink;
+pub mod facts_cache;
+pub mod handlers;
+mod handover_import;
+pub mod http_server;
+pub mod manifest_watch;
 pub mod metrics;
-pub mod monitor;
 pub mod node;
-pub mod notify;
-pub mod outbox;
 pub mod presence;
 pub mod publisher;
-pub mod registrar;
+pub mod registration_publisher;
+pub mod registration_watch;
 mod reporter;
+pub mod request_server;
+pub mod run;
+pub mod run_queue;
 pub mod schedule;
-pub mod serve;
+pub mod service_manager;
 pub mod simulate;
 pub mod spool;
 pub mod trust;
-pub mod verbs;
-pub mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,29 +48,29 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use assignment::Assignments;
-use cache::Cache;
+use bundle_cache::Cache;
+use choria_events::ChoriaEvents;
 use config::{Config, SpoolConfig};
-use data::DataKeeper;
-use desk::Desk;
-use facts::FactsKeeper;
-use feed::{Feed, News};
-use herald::Herald;
-use intake::Takeover;
-use lookups::{Keeper, Lookups};
+use data_cache::DataCache;
+use event_sink::EventSink;
+use facts_cache::FactsCache;
+use handlers::Handlers;
+use handover_import::Takeover;
+use http_server::{Monitor, MonitorError, Probes};
+use manifest_watch::{Feed, News};
 use metrics::Metrics;
-use monitor::{Monitor, MonitorError, Probes};
 use node::{Identity, Node, RunState, Services, VERSION};
-use outbox::Outbox;
 use presence::Presence;
 use publisher::Publisher;
-use registrar::Registrar;
+use registration_publisher::RegistrationPublisher;
+use registration_watch::{Keeper, Lookups};
+use run_queue::RunQueue;
 use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
 use trust::audit::Audit;
 use trust::loopback::{LoopbackOnly, NoTrust};
 use trust::refusals::Refusals;
-use trust::{Gatekeeper, TrustError, this_boot};
-use verbs::Answering;
+use trust::{Authorizer, TrustError, this_boot};
 
 use ccm_core::engine::{Level, Line};
 use ccm_core::facts::Places;
@@ -168,7 +168,7 @@ impl Agent {
         let mut agent = Self::assemble(config, node, connection, subjects, cache).await?;
         agent.begin_publishing(spool);
         agent.begin_telling();
-        let telling = link::tell(
+        let telling = connection_log::tell(
             agent.node.clone(),
             agent.connection.clone(),
             agent.stop.subscribe(),
@@ -225,17 +225,17 @@ impl Agent {
             mut publishing,
         } = self;
         node.say(Level::Info, "Agent stopping", &[]);
-        node.services.desk.close();
+        node.services.run_queue.close();
         stop.send_replace(true);
         if !is_idle(&node, RUN_GRACE).await {
             node.say(Level::Warn, "Stopping a run that takes too long", &[]);
             node.services
-                .desk
+                .run_queue
                 .cancel_current("the agent is shutting down");
             is_idle(&node, KILL_GRACE).await;
         }
         while tasks.join_next().await.is_some() {}
-        node.services.outbox.sync();
+        node.services.event_sink.sync();
         stop_publishing.send_replace(true);
         while publishing.join_next().await.is_some() {}
         connection.drain().await;
@@ -255,17 +255,18 @@ impl Agent {
     /// Tells Choria's tools what happens, to the very end.
     fn begin_telling(&mut self) {
         let stopped = self.stop_publishing.subscribe();
-        let telling = self.node.services.herald.clone();
+        let telling = self.node.services.choria_events.clone();
         self.publishing
             .spawn(telling.tell(self.connection.clone(), stopped));
     }
 
     /// Publishes the services of this node, if the file says where.
     fn begin_registering(&mut self, config: &Config) {
-        if let (Some(registrar), Some(destination)) =
-            (&self.node.services.registrar, config.destination())
-        {
-            let registering = registrar.clone().publish(
+        if let (Some(registration_publisher), Some(destination)) = (
+            &self.node.services.registration_publisher,
+            config.destination(),
+        ) {
+            let registering = registration_publisher.clone().publish(
                 self.connection.clone(),
                 destination,
                 self.stop_publishing.subscribe(),
@@ -276,10 +277,11 @@ impl Agent {
     }
 
     async fn listen(&mut self, subjects: &Subjects, nudge: &Arc<Notify>) -> Result<(), AgentError> {
-        let (served, verbs) = serve::listen(&self.node, &self.connection, subjects).await?;
-        let answering = Answering::new(self.node.clone(), nudge.clone());
+        let (served, verbs) =
+            request_server::listen(&self.node, &self.connection, subjects).await?;
+        let answering = Handlers::new(self.node.clone(), nudge.clone());
         let node = self.node.clone();
-        self.tasks.spawn(serve::answer(
+        self.tasks.spawn(request_server::answer(
             served,
             verbs,
             node,
@@ -392,8 +394,8 @@ impl Agent {
                     _ = patrol.tick() => {}
                 }
                 node.patrol();
-                node.services.desk.enforce_time_limit();
-                let (current, waiting) = node.services.desk.status();
+                node.services.run_queue.enforce_time_limit();
+                let (current, waiting) = node.services.run_queue.status();
                 node.services
                     .metrics
                     .queued(waiting + usize::from(current.is_some()));
@@ -401,7 +403,9 @@ impl Agent {
                 node.services
                     .metrics
                     .paused(node.services.pause.current().is_some());
-                node.services.metrics.spooled(node.services.outbox.status());
+                node.services
+                    .metrics
+                    .spooled(node.services.event_sink.status());
             }
         });
     }
@@ -436,7 +440,7 @@ impl Agent {
 
 /// Warns where orders are obeyed that nobody signed, and where none can be obeyed.
 fn warn_about_trust(node: &Node) {
-    if node.services.gatekeeper.requires_signatures() == Some(false) {
+    if node.services.authorizer.requires_signatures() == Some(false) {
         let text = "Requests and assignments without a signature are obeyed: agent.yaml says \
                     trust: {required: false}";
         node.say(Level::Warn, text, &[]);
@@ -450,8 +454,8 @@ fn warn_about_trust(node: &Node) {
 
 /// Waits for the current run and reports whether it ended in time.
 async fn is_idle(node: &Node, limit: Duration) -> bool {
-    let desk = node.services.desk.clone();
-    let wait = tokio::task::spawn_blocking(move || desk.wait_until_idle(limit));
+    let run_queue = node.services.run_queue.clone();
+    let wait = tokio::task::spawn_blocking(move || run_queue.wait_until_idle(limit));
     wait.await.unwrap_or(true)
 }
 
@@ -485,7 +489,7 @@ fn build(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     files::create_private_dir(&config.state_dir)?;
     let run_lock = RunLock::of(&config.state_dir);
-    let desk = Desk::open(
+    let run_queue = RunQueue::open(
         clock.clone(),
         config.queue,
         config.run_timeout,
@@ -494,23 +498,24 @@ fn build(
     let places = Places::from_env(&environ);
     let (pause, trouble) = PauseStore::open(&config.state_dir.join("pause.json"), clock.clone());
     let trust = config.trust.as_ref();
-    let gatekeeper = Gatekeeper::open(trust, &config.state_dir, &this_boot(), clock.clone())?;
-    let outbox = Outbox::new(
+    let authorizer = Authorizer::open(trust, &config.state_dir, &this_boot(), clock.clone())?;
+    let event_sink = EventSink::new(
         spool.clone(),
         subjects.clone(),
         config.identity.token(),
         log.clone(),
     );
-    let herald = Herald::new(&config.choria, &config.identity, clock.clone(), log.clone())?;
-    let registrar = config
+    let choria_events =
+        ChoriaEvents::new(&config.choria, &config.identity, clock.clone(), log.clone())?;
+    let registration_publisher = config
         .registration
-        .map(|_| Registrar::new(clock.clone(), metrics.clone(), log.clone()));
+        .map(|_| RegistrationPublisher::new(clock.clone(), metrics.clone(), log.clone()));
     let facts = match facts {
-        Some(facts) => FactsKeeper::fixed(facts, clock.clone(), metrics.clone(), log.clone()),
+        Some(facts) => FactsCache::fixed(facts, clock.clone(), metrics.clone(), log.clone()),
         None => {
             let interval = config.facts_interval;
             let (metrics, log) = (metrics.clone(), log.clone());
-            FactsKeeper::new(places, clock.clone(), interval, metrics, log)
+            FactsCache::new(places, clock.clone(), interval, metrics, log)
         }
     };
     let identity = Identity {
@@ -532,7 +537,7 @@ fn build(
     };
     let services = Services {
         facts,
-        data: DataKeeper::new(
+        data: DataCache::new(
             config.external_data_url.clone(),
             config.state_dir.join("data.json"),
         ),
@@ -541,13 +546,13 @@ fn build(
         loopback_only: trust
             .is_none()
             .then(|| LoopbackOnly::new(connection.clone())),
-        gatekeeper,
+        authorizer,
         refusals: Refusals::default(),
         audit: Audit::default(),
-        desk,
-        outbox,
-        herald,
-        registrar,
+        run_queue,
+        event_sink,
+        choria_events,
+        registration_publisher,
         lookups: config.registration_watch.then(Lookups::default),
         bus: Bus::over(connection.clone(), Handle::current()),
         executor,

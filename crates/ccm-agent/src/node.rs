@@ -8,16 +8,16 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 
-use super::data::DataKeeper;
-use super::desk::Desk;
-use super::facts::FactsKeeper;
-use super::herald::Herald;
-use super::lookups::Lookups;
+use super::choria_events::ChoriaEvents;
+use super::data_cache::DataCache;
+use super::event_sink::EventSink;
+use super::facts_cache::FactsCache;
+use super::http_server::Unhealthy;
 use super::metrics::Metrics;
-use super::monitor::Unhealthy;
-use super::outbox::Outbox;
-use super::registrar::Registrar;
-use super::trust::Gatekeeper;
+use super::registration_publisher::RegistrationPublisher;
+use super::registration_watch::Lookups;
+use super::run_queue::RunQueue;
+use super::trust::Authorizer;
 use super::trust::audit::Audit;
 use super::trust::loopback::LoopbackOnly;
 use super::trust::refusals::Refusals;
@@ -71,19 +71,19 @@ pub(super) struct Identity {
 /// What a node works with.
 pub(super) struct Services {
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) facts: FactsKeeper,
-    pub(super) data: DataKeeper,
+    pub(super) facts: FactsCache,
+    pub(super) data: DataCache,
     pub(super) pause: PauseStore,
-    pub(super) gatekeeper: Gatekeeper,
+    pub(super) authorizer: Authorizer,
     /// Decides instead where the agent's file says nothing about trust.
     pub(super) loopback_only: Option<LoopbackOnly>,
     pub(super) refusals: Refusals,
     pub(super) audit: Audit,
-    pub(super) desk: Desk,
-    pub(super) outbox: Outbox,
-    pub(super) herald: Herald,
+    pub(super) run_queue: RunQueue,
+    pub(super) event_sink: EventSink,
+    pub(super) choria_events: ChoriaEvents,
     /// Takes the services of this node, if they are registered.
-    pub(super) registrar: Option<Registrar>,
+    pub(super) registration_publisher: Option<RegistrationPublisher>,
     /// Takes what manifests look up, if that is watched.
     pub(super) lookups: Option<Lookups>,
     pub(super) bus: Bus,
@@ -131,7 +131,7 @@ impl Node {
 
     /// Returns what the node says about itself.
     pub fn status(&self) -> NodeStatus {
-        let (current_run, queued) = self.services.desk.status();
+        let (current_run, queued) = self.services.run_queue.status();
         NodeStatus {
             protocol: NODE_STATUS.into(),
             identity: self.identity.name.clone(),
@@ -146,7 +146,7 @@ impl Node {
             last_run: lock(&self.state.last_run).clone(),
             pause: self.services.pause.current(),
             trust: self.trust_status(),
-            spool: self.services.outbox.status(),
+            spool: self.services.event_sink.status(),
             generation: self.generation(),
             facts: self.services.facts.for_selection(),
         }
@@ -154,9 +154,9 @@ impl Node {
 
     /// Remembers and publishes how a run ended.
     pub(super) fn finish(&self, run: &RunSummary) {
-        self.services.outbox.run(run);
-        self.services.outbox.sync();
-        self.services.herald.manifest(run);
+        self.services.event_sink.run(run);
+        self.services.event_sink.sync();
+        self.services.choria_events.manifest(run);
         self.services
             .metrics
             .run_finished(run, run.summary.total_duration);

@@ -33,7 +33,7 @@ impl<'a> Reporter<'a> {
 
 impl Sink for Reporter<'_> {
     fn event(&mut self, event: &TransactionEvent, manifest: Option<&str>) {
-        self.node.services.outbox.event(event);
+        self.node.services.event_sink.event(event);
         self.node.services.metrics.resource_event(event);
         let mut line = status_line(event);
         if let Some(manifest) = manifest {
@@ -54,12 +54,12 @@ impl Sink for Reporter<'_> {
             &checked.check.name,
             checked.took,
         );
-        self.node.services.herald.checked(checked);
+        self.node.services.choria_events.checked(checked);
     }
 
     fn services(&mut self, entries: &[Entry], standing: Standing) {
-        if let Some(registrar) = &self.node.services.registrar {
-            registrar.take(entries, standing);
+        if let Some(registration_publisher) = &self.node.services.registration_publisher {
+            registration_publisher.take(entries, standing);
         }
     }
 
@@ -68,23 +68,25 @@ impl Sink for Reporter<'_> {
         match progress {
             SlotProgress::Waiting => node
                 .services
-                .desk
+                .run_queue
                 .wait_for(Some(format!("governor {governor}"))),
             SlotProgress::Entered(sequence) => {
-                node.services.desk.wait_for(None);
+                node.services.run_queue.wait_for(None);
                 node.services
-                    .herald
+                    .choria_events
                     .slot(governor, sequence, SlotEvent::Enter);
             }
             SlotProgress::NotEntered { given_up } => {
-                node.services.desk.wait_for(None);
+                node.services.run_queue.wait_for(None);
                 if !given_up {
-                    node.services.herald.slot(governor, 0, SlotEvent::Timeout);
+                    node.services
+                        .choria_events
+                        .slot(governor, 0, SlotEvent::Timeout);
                 }
             }
             SlotProgress::Left(sequence) => {
                 node.services
-                    .herald
+                    .choria_events
                     .slot(governor, sequence, SlotEvent::Exit);
             }
         }

@@ -1,4 +1,4 @@
-//! The schedule: when what is applied. All runs go to the desk, one after another.
+//! The schedule: when what is applied. All runs go to the run_queue, one after another.
 //!
 //! Ticks are spread over a fleet by each node's name and stay where they are: the next one is a
 //! point on the clock, not a time after the last.
@@ -11,15 +11,15 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::assignment::{Assignments, Check};
-use super::desk::{Job, Refusal};
-use super::feed::Feed;
+use super::manifest_watch::Feed;
 use super::node::Node;
-use super::trust::Asker;
-use super::work::{Done, Order};
+use super::run::{Done, Order};
+use super::run_queue::{Job, Refusal};
+use super::trust::Requester;
 use ccm_core::engine::{Level, Mode};
 use ccm_core::model::run::Trigger;
 use ccm_core::run::Request;
-use ccm_core::run::source::ManifestSource;
+use ccm_core::run::manifest_source::ManifestSource;
 use ccm_nats::Link;
 
 /// A manifest that was applied a moment ago is not applied again by the clock. What the clock
@@ -250,7 +250,7 @@ impl Schedule {
 
 fn order(
     node: &Node,
-    (manifest, asker): (ManifestSource, Asker),
+    (manifest, asker): (ManifestSource, Requester),
     trigger: Trigger,
     mode: Mode,
 ) -> Order {
@@ -261,11 +261,11 @@ fn order(
     Order { request, asker }
 }
 
-/// Queues an order at the desk and returns what came of it.
+/// Queues an order at the run_queue and returns what came of it.
 pub(super) async fn perform(node: &Arc<Node>, order: Order) -> Result<Done, Refusal> {
     let (tell, told) = oneshot::channel();
     let worker = node.clone();
-    node.services.desk.submit(Job {
+    node.services.run_queue.submit(Job {
         run: order.as_current(node),
         deadline: None,
         work: Box::new(move |leave| {

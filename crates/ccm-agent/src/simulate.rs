@@ -3,9 +3,9 @@
 //!
 //! Every node has a connection of its own. What a node would keep on disk for itself is shared:
 //! one spool, one publisher, one cache of bundles. Events that no work stands behind are made up by
-//! `bustle`.
+//! `synthetic_events`.
 
-mod bustle;
+mod synthetic_events;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -16,12 +16,12 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::bustle::Bustle;
-use super::cache::Cache;
+use self::synthetic_events::SyntheticEvents;
+use super::bundle_cache::Cache;
 use super::config::{Config, SpoolConfig};
 use super::metrics::Metrics;
 use super::{Agent, AgentError, Parts, build, open_spool, publish};
-use ccm_core::engine::run::RunError;
+use ccm_core::engine::apply_manifest::RunError;
 use ccm_core::engine::{EventIds, Session, Sink};
 use ccm_core::manifest::Manifest;
 use ccm_core::model::event::TransactionEvent;
@@ -167,7 +167,7 @@ fn part_of(text: &str) -> f64 {
 /// A fleet that is simulated.
 pub struct Simulation {
     agents: Vec<Agent>,
-    bustle: Option<Bustle>,
+    synthetic_events: Option<SyntheticEvents>,
     publishing: JoinSet<()>,
     stop_publishing: watch::Sender<bool>,
 }
@@ -235,7 +235,7 @@ impl Simulation {
         }
         drop(starting);
         Ok(Self {
-            bustle: Bustle::start(nodes, options.events)?,
+            synthetic_events: SyntheticEvents::start(nodes, options.events)?,
             agents,
             publishing,
             stop_publishing,
@@ -246,11 +246,11 @@ impl Simulation {
     pub async fn stop(self) {
         let Self {
             agents,
-            bustle,
+            synthetic_events,
             mut publishing,
             stop_publishing,
         } = self;
-        drop(bustle);
+        drop(synthetic_events);
         let stopping = stream::iter(agents).map(Agent::stop);
         stopping
             .for_each_concurrent(AT_ONCE, |stopped| stopped)

@@ -10,16 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::assigning::assignment;
+use super::assignments::assignment;
 use ccm_core::model::decision::{
     AssignmentSignature, Decided as DecidedSignature, Decision, Member, Origin, Restored,
 };
 use ccm_core::model::node::{Assignment, NodeName};
 use ccm_core::model::rollout::{Rollout, State};
-use ccm_nats::decision::{
+use ccm_nats::request_signature::{KeyError, PublicKey, Signer};
+use ccm_nats::rollout_decision::{
     Decided, Members, content_digest, is_rollback_signed, is_signed, sign_rollback,
 };
-use ccm_nats::trust::{KeyError, PublicKey, Signer};
 
 /// How a stored rollout differs from what was signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

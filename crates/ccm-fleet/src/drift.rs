@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::probe::{Answer, Question, Silence};
+use super::preview::{Answer, Question, Silence};
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::{Assignment, BundleRef, Drift, NodeName, Refusal, Report};
-use ccm_nats::feed::Reading;
+use ccm_nats::event_feed::Reading;
 use ccm_nats::kv::Entry;
 use ccm_nats::streams::{DESIRED, REPORTED};
 use ccm_nats::{Connection, NatsError, Subjects};

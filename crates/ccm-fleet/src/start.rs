@@ -10,23 +10,23 @@ use std::time::Duration;
 
 use chrono::SubsecRound as _;
 
-use super::answer::line_of;
-use super::assigning::requires_signature;
-use super::bundles::{Bundles, BundlesError, Wanted};
+use super::assignments::requires_signature;
+use super::bundle_store::{Bundles, BundlesError, Wanted};
 use super::decision;
-use super::fold::{Answer, Outcome};
 use super::inventory::{Inventory, Unreadable};
-use super::plan::{PlanError, candidates, plan as cut};
-use super::probe::{self, Outlook, Question, Silence};
-use super::rollouts::{RolloutError, Rollouts, Stored, new_id};
+use super::node_reply::line_of;
+use super::preview::{self, Outlook, Question, Silence};
+use super::rollout_store::{RolloutError, Rollouts, Stored, new_id};
 use super::selection::{Selection, SelectionError};
+use super::summarize::{Answer, Outcome};
+use super::waves::{PlanError, candidates, plan as cut};
 use ccm_core::filter::FilterError;
 use ccm_core::model::node::{Assignment, BundleRef, NodeName};
 use ccm_core::model::rollout::{Lease, Plan, ROLLOUT, Rollout, Settings, State};
 use ccm_core::system::{Clock as _, RandomError, SystemClock, random};
-use ccm_nats::decision::content_digest;
+use ccm_nats::request_signature::{KeyError, Signer};
+use ccm_nats::rollout_decision::content_digest;
 use ccm_nats::streams::DESIRED;
-use ccm_nats::trust::{KeyError, Signer};
 use ccm_nats::{Connection, NatsError, Subjects};
 use ccm_value::Value;
 
@@ -152,7 +152,7 @@ impl Proposal {
         };
         let nodes = self.plan.waves.iter().flat_map(|wave| &wave.nodes);
         let questions = nodes.map(question).collect();
-        let asked = probe::ask(connection, subjects, questions, caller, limit).await?;
+        let asked = preview::ask(connection, subjects, questions, caller, limit).await?;
         let answers = asked.into_iter().map(|(question, said)| {
             let (outcome, text) = meaning(said);
             Answer {

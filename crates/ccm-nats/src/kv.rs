@@ -15,8 +15,8 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use tokio::sync::mpsc;
 
-use super::direct::{Stored, Wanted};
-use super::follow::{self, Seen};
+use super::direct_get::{Stored, Wanted};
+use super::stream_reader::{self, Seen};
 use super::{Cause, Connection, Denial, NatsError, Subject};
 
 /// A value with its history's number.
@@ -78,7 +78,7 @@ impl Connection {
         let subject = check_filter(name, &prefix, filter)?;
         let wanted = Wanted::last(format!("KV_{name}"), subject.as_str());
         Ok(Watch {
-            seen: follow::follow(self, wanted),
+            seen: stream_reader::follow(self, wanted),
             prefix,
         })
     }
@@ -155,7 +155,7 @@ impl Bucket {
         let prefix = &self.store.prefix;
         let subject = check_filter(self.name(), prefix, filter)?;
         let wanted = Wanted::last(&self.store.stream_name, subject.as_str());
-        let stored = follow::read_all(&self.connection, &wanted).await?;
+        let stored = stream_reader::read_all(&self.connection, &wanted).await?;
         let changes = stored.into_iter().filter_map(|one| change(one, prefix));
         let entries = changes.filter_map(|change| match change {
             Change::Put(entry) => Some(entry),
@@ -169,7 +169,7 @@ impl Bucket {
         let subject = check_filter(self.name(), &self.store.prefix, filter)?;
         let wanted = Wanted::last(&self.store.stream_name, subject.as_str());
         Ok(Watch {
-            seen: follow::follow(&self.connection, wanted),
+            seen: stream_reader::follow(&self.connection, wanted),
             prefix: self.store.prefix.clone(),
         })
     }

@@ -4,12 +4,12 @@
 //! - [`connection`]: one connection that comes back by itself; messages, requests, many answers
 //! - [`subject`]: every subject and key, as types
 //! - [`kv`] and [`object`]: buckets of values and of files, read, written and watched
-//! - [`feed`]: stored events in order, and those to come
+//! - [`event_feed`]: stored events in order, and those to come
 //! - [`governor`]: slots that Choria's governors give out
 //! - [`registration`]: services and where they are found
 //! - [`streams`]: what a fleet keeps on the servers, made once and brought up to date
-//! - [`trust`]: signatures on requests
-//! - [`decision`]: signed decisions about rollouts
+//! - [`request_signature`]: signatures on requests
+//! - [`rollout_decision`]: signed decisions about rollouts
 //! - [`micro`]: a service that the `nats` command can find, ask and count
 //! - [`blocking`]: the same for code that waits
 //! - [`backoff`]: how long to wait before the next try
@@ -27,18 +27,18 @@ pub mod backoff;
 pub mod blocking;
 pub mod connection;
 pub mod context;
-pub mod decision;
-mod direct;
-pub mod feed;
-mod follow;
+mod direct_get;
+pub mod event_feed;
 pub mod governor;
 pub mod kv;
 pub mod micro;
 pub mod object;
 pub mod registration;
+pub mod request_signature;
+pub mod rollout_decision;
+mod stream_reader;
 pub mod streams;
 pub mod subject;
-pub mod trust;
 
 pub use blocking::Bus;
 pub use bytes::Bytes;
@@ -57,7 +57,7 @@ pub enum Cause {
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     #[error(transparent)]
-    Key(#[from] trust::KeyError),
+    Key(#[from] request_signature::KeyError),
     #[error("JetStream is not available")]
     NoJetStream(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("timed out")]

@@ -15,9 +15,9 @@ use chrono::{DateTime, Utc};
 use data_encoding::{BASE64URL, BASE64URL_NOPAD, HEXLOWER};
 use tokio::sync::mpsc;
 
-use super::direct::{Start, Wanted};
-use super::follow::{self, Seen};
+use super::direct_get::{Start, Wanted};
 use super::kv::{check_name, failed, is_missing, time};
+use super::stream_reader::{self, Seen};
 use super::{Connection, Denial, NatsError, Subject};
 use ccm_core::system::Digester;
 
@@ -84,7 +84,7 @@ impl Connection {
     /// Watches a bucket of objects that may not exist yet, on servers that may be away.
     pub fn watch_objects(&self, bucket: &str) -> Result<Watch, NatsError> {
         check_name(bucket)?;
-        Ok(Watch(follow::follow(self, meta(bucket))))
+        Ok(Watch(stream_reader::follow(self, meta(bucket))))
     }
 }
 
@@ -133,7 +133,7 @@ impl Store {
         let mut digest = Digester::default();
         let mut size: u64 = 0;
         if found.chunks > 0 {
-            follow::read(&self.connection, &wanted, |chunk| {
+            stream_reader::read(&self.connection, &wanted, |chunk| {
                 size += u64::try_from(chunk.body.len()).unwrap_or(u64::MAX);
                 if size > info.size {
                     return Err(damaged("it has more bytes than it says"));
@@ -176,7 +176,7 @@ impl Store {
 
     /// Returns all objects.
     pub async fn list(&self) -> Result<Vec<Info>, NatsError> {
-        let stored = follow::read_all(&self.connection, &meta(&self.bucket)).await?;
+        let stored = stream_reader::read_all(&self.connection, &meta(&self.bucket)).await?;
         let changes = stored.iter().filter_map(|one| change(&one.body));
         let objects = changes.filter_map(|change| match change {
             Change::Put(info) => Some(info),
@@ -197,7 +197,7 @@ impl Store {
 
     /// Watches the bucket.
     pub fn watch(&self) -> Watch {
-        Watch(follow::follow(&self.connection, meta(&self.bucket)))
+        Watch(stream_reader::follow(&self.connection, meta(&self.bucket)))
     }
 
     /// Returns an object's own description.

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Place;
-use super::ask::{AskArgs, Errand, PaceArgs, SOON, SlotArgs, WORK};
-use super::report::Show;
+use super::reply_report::Show;
+use super::request::{AskArgs, Errand, PaceArgs, SOON, SlotArgs, WORK};
 use super::select::SelectArgs;
 use crate::cli::environment::read_document;
 use crate::cli::output::Console;

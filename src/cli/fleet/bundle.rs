@@ -14,7 +14,7 @@ use ccm_core::model::node::Token;
 use ccm_core::run::ManifestLocation;
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_fleet::bundle::pack;
-use ccm_fleet::bundles::{Bundles, Users, Version, Wanted, shown};
+use ccm_fleet::bundle_store::{Bundles, Users, Version, Wanted, shown};
 use ccm_value::json;
 use ccm_value::text::{count_of, go_time};
 

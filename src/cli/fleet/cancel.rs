@@ -1,8 +1,8 @@
 //! `ccm fleet cancel`: a run that is to end early, wherever it is.
 
 use super::Place;
-use super::ask::{AskArgs, Errand};
-use super::report::Show;
+use super::reply_report::Show;
+use super::request::{AskArgs, Errand};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};

@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::Place;
-use super::ask::{WORK, caller, wait};
+use super::request::{WORK, caller, wait};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::NodeName;
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_fleet::bundles::shown;
+use ccm_fleet::bundle_store::shown;
 use ccm_fleet::drift::{self, NodeDrift, Standing, Touched};
-use ccm_fleet::probe;
+use ccm_fleet::preview;
 use ccm_value::json;
 use ccm_value::text::{count_of, to_the_second};
 
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<V
         if args.refresh {
             let questions = nodes.iter().flat_map(NodeDrift::questions).collect();
             let limit = args.timeout.unwrap_or(WORK);
-            let asked = probe::ask(&connection, &subjects, questions, &caller(), limit).await;
+            let asked = preview::ask(&connection, &subjects, questions, &caller(), limit).await;
             let answers = asked.map_err(CliError::failed)?;
             drift::refresh(&mut nodes, answers, SystemClock.now());
         }

@@ -9,8 +9,8 @@ use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::Place;
-use super::ask::{AskArgs, Errand, PaceArgs, WORK};
-use super::report::Show;
+use super::reply_report::Show;
+use super::request::{AskArgs, Errand, PaceArgs, WORK};
 use super::select::SelectArgs;
 use crate::cli::ensure::{Host, Typed};
 use crate::cli::output::Console;

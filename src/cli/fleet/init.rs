@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Place;
-use super::values::BadValue;
+use super::flag_values::BadValue;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::engine::{Level, Line};

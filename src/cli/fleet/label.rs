@@ -5,8 +5,8 @@ use std::str::FromStr;
 use serde_json::json;
 
 use super::Place;
-use super::ask::{FormatArgs, inventory};
-use super::report::Format;
+use super::reply_report::Format;
+use super::request::{FormatArgs, inventory};
 use crate::cli::output::{Console, complain};
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::label::{BadLabel, LabelName, Labels, parse_label};

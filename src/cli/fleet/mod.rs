@@ -4,20 +4,21 @@
 //! `values` (why the value of a flag is refused).
 
 mod apply;
-mod ask;
 mod bundle;
 mod cancel;
 mod drift;
 mod ensure;
 mod events;
 mod facts;
+mod flag_values;
 mod init;
 mod label;
 mod nodes;
 mod pause;
 mod permissions;
 mod ping;
-mod report;
+mod reply_report;
+mod request;
 mod resume;
 mod rollout;
 mod select;
@@ -25,7 +26,6 @@ mod serve;
 mod sign;
 mod simulate;
 mod status;
-mod values;
 
 use clap::Subcommand;
 

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use super::Place;
-use super::ask::{FormatArgs, inventory};
-use super::report::Format;
+use super::reply_report::Format;
+use super::request::{FormatArgs, inventory};
 use super::select::SelectArgs;
 use crate::cli::output::{Console, complain};
 use crate::cli::{CliError, Verdict, runtime};

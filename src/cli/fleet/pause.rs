@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::Place;
-use super::ask::{AskArgs, Errand, wait};
+use super::request::{AskArgs, Errand, wait};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};

@@ -1,7 +1,7 @@
 //! `ccm fleet ping`: who answers, and who does not.
 
 use super::Place;
-use super::ask::{AskArgs, Errand};
+use super::request::{AskArgs, Errand};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};

@@ -1,7 +1,7 @@
 //! `ccm fleet resume`: the end of a pause.
 
 use super::Place;
-use super::ask::{AskArgs, Errand};
+use super::request::{AskArgs, Errand};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};

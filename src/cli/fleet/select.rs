@@ -5,7 +5,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use super::values::BadValue;
+use super::flag_values::BadValue;
 use crate::cli::CliError;
 use ccm_core::filter::parse_fact;
 use ccm_core::model::amount::Amount;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Place;
-use super::ask::caller;
-use super::values::BadValue;
+use super::flag_values::BadValue;
+use super::request::caller;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::system::files;

@@ -13,7 +13,7 @@ use ccm_core::model::envelope::{
 };
 use ccm_core::run::ManifestLocation;
 use ccm_core::system::{Clock as _, SystemClock, files};
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use ccm_nats::{Headers, Subject};
 use ccm_value::json;
 use ccm_value::text::url_scheme;

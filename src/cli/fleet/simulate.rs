@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::values::BadValue;
+use super::flag_values::BadValue;
 use super::{CliError, Console, Place, Verdict};
 use crate::cli::runtime;
 use ccm_agent::simulate::{Options, Simulation};

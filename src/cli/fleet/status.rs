@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Place;
-use super::ask::{AskArgs, Errand};
+use super::request::{AskArgs, Errand};
 use super::select::SelectArgs;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};

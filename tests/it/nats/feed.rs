@@ -1,6 +1,6 @@
 //! Stored events, read and followed: each once and in order, also when the server goes away.
 
-use ccm_nats::feed::Reading;
+use ccm_nats::event_feed::Reading;
 use ccm_nats::streams::{InitOptions, init};
 use ccm_nats::{Connection, NatsError, Subjects};
 use chrono::{DateTime, Utc};

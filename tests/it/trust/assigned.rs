@@ -2,7 +2,7 @@
 
 use ccm_core::model::node::{ASSIGNMENT, Assignment, NodeName, Report};
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use ccm_nats::{Headers, Verb};
 use ccm_value::Value;
 

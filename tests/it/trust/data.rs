@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv::Store;
 use ccm_agent::config::Config;
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 
 use super::sources::{content_becomes, is_denied, signed};
 use super::trusting;

@@ -1,7 +1,7 @@
 //! An agent whose file says nothing about trust obeys servers on its own machine and no others.
 
 use ccm_core::model::node::{ASSIGNMENT, NodeName};
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use ccm_nats::{Connection, Headers, Verb};
 use serde_json::{Value, json};
 

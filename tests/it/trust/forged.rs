@@ -5,7 +5,7 @@ use ccm_core::model::envelope::{
 };
 use ccm_core::model::node::NodeName;
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use ccm_nats::{Headers, Subject, Verb};
 use chrono::TimeDelta;
 use serde_json::Value;

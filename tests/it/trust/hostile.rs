@@ -4,7 +4,7 @@ use std::path::Path;
 
 use async_nats::HeaderMap;
 use ccm_core::model::envelope::{DEADLINE, FILTER, NOOP, SIGNATURE, SIGNER, TIMESTAMP};
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use ccm_nats::{Headers, Verb};
 use serde_json::{Value, json};
 

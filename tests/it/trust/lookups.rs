@@ -10,7 +10,7 @@ use ccm_core::engine::Level;
 use ccm_core::model::envelope::{DIFF, NOOP};
 use ccm_core::run::log::{Log, Style};
 use ccm_core::system::SystemClock;
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use ccm_nats::{Connection, Headers, Verb};
 use serde_json::{Value, json};
 use tempfile::TempDir;

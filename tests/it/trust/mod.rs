@@ -28,7 +28,7 @@ use ccm_agent::Agent;
 use ccm_agent::config::{Config, Signer as Listed, Trust};
 use ccm_core::model::node::NodeName;
 use ccm_core::model::policy::Policy;
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use ccm_nats::{Connection, Headers, Reply, Verb};
 use ccm_value::document::parse;
 

@@ -1,7 +1,7 @@
 //! What a signer may do, and what becomes of the rest.
 
 use ccm_core::model::envelope::NOOP;
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use ccm_nats::{Headers, Verb};
 use serde_json::{Value, json};
 

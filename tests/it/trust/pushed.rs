@@ -1,7 +1,7 @@
 //! Bundles that one command packs, signs and stores, for agents whose own file names them.
 
+use ccm_nats::request_signature::Signer;
 use ccm_nats::streams::MANIFESTS;
-use ccm_nats::trust::Signer;
 use serde_json::Value;
 
 use super::sources::{OBJECT, content_becomes, following, is_denied, make_bucket};

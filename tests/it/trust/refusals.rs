@@ -4,7 +4,7 @@
 use ccm_core::model::node::{ASSIGNMENT, Assignment, BundleRef, NodeName};
 use ccm_core::system::{Clock as _, SystemClock};
 use ccm_nats::Connection;
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use ccm_value::Value as Data;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ccm_core::model::rollout::Rollout;
 use ccm_fleet::decision;
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use serde_json::{Value, json};
 
 use crate::support::fleet::Fleet;

@@ -7,7 +7,7 @@ use ccm_agent::config::Config;
 use ccm_core::model::signature::BundleSignature;
 use ccm_core::system::{Clock as _, Digest, SystemClock};
 use ccm_nats::Connection;
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use serde_json::Value;
 
 use super::trusting;

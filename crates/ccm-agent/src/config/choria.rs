@@ -1,4 +1,4 @@
-//! What Choria's tools hear of this node. Only read here; `agent::herald` does the telling.
+//! What Choria's tools hear of this node. Only read here; `agent::choria_events` does the telling.
 
 use std::time::Duration;
 

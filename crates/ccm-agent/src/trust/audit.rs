@@ -108,8 +108,8 @@ fn record(
         Verdict::Denied => (Level::Warn, "Request denied"),
     };
     node.say(level, text, &fields(&event));
-    if node.services.gatekeeper.is_strict() {
-        node.services.outbox.audit(&event);
+    if node.services.authorizer.is_strict() {
+        node.services.event_sink.audit(&event);
     }
 }
 

@@ -11,14 +11,14 @@
 //! `decided`.
 
 pub mod audit;
-mod decided;
 mod generations;
+mod last_accepted;
 pub mod loopback;
-mod newest;
+mod read_policy;
 pub mod refusals;
-mod rights;
-mod seen;
-mod vouch;
+mod replay_cache;
+mod rollout_proof;
+mod signed_sources;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,14 +31,14 @@ use ccm_core::model::node::{Assignment, NodeName};
 use ccm_core::model::policy::{Asked, Policy};
 use ccm_core::model::resource::Resource;
 use ccm_core::system::{Clock, FileError, files};
-use ccm_nats::trust::{Claim, Forged, KeyError, PublicKey};
+use ccm_nats::request_signature::{Claim, Forged, KeyError, PublicKey};
 use ccm_nats::{Headers, Verb};
-use decided::Decisions;
-pub use decided::Unproven;
 use generations::Generations;
-use newest::Newest;
-use seen::{By, Seen};
-pub use vouch::{Holds, SIGNATURE_LIMIT, Sources, Unvouched, fits};
+use last_accepted::LastAccepted;
+use replay_cache::{By, ReplayCache};
+use rollout_proof::Decisions;
+pub use rollout_proof::Unproven;
+pub use signed_sources::{Holds, SIGNATURE_LIMIT, Sources, UnsignedSource, fits};
 
 /// No file that holds a generation or the name of a boot is longer.
 const MAX_BYTES: u64 = 4096;
@@ -122,13 +122,13 @@ impl From<Forged> for Refused {
 
 /// One who asks and is believed.
 #[derive(Clone, Debug, Default)]
-pub struct Asker {
+pub struct Requester {
     /// The name that this node's file gives the signer; empty where nothing was signed.
     pub name: Arc<str>,
     policy: Option<Arc<Policy>>,
 }
 
-impl Asker {
+impl Requester {
     /// Says whether the asker may ask for this at all, as far as that is known.
     pub fn may(&self, asked: &Asked<'_>) -> Result<(), Denied> {
         match &self.policy {
@@ -166,11 +166,11 @@ impl Asker {
 struct Trusted {
     text: String,
     key: PublicKey,
-    asker: Asker,
+    asker: Requester,
 }
 
 /// Decides who is believed.
-pub struct Gatekeeper {
+pub struct Authorizer {
     clock: Arc<dyn Clock>,
     /// Nothing where the agent's file says nothing.
     rules: Option<Rules>,
@@ -181,13 +181,13 @@ struct Rules {
     skew: TimeDelta,
     sources: bool,
     signers: Vec<Trusted>,
-    seen: Mutex<Seen>,
+    seen: Mutex<ReplayCache>,
     generations: Generations,
-    newest: Newest,
+    newest: LastAccepted,
     decisions: Decisions,
 }
 
-/// Why there is no gatekeeper.
+/// Why there is no authorizer.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error("key of signer {name:?}: {cause}")]
@@ -198,7 +198,7 @@ pub enum TrustError {
     File(#[from] FileError),
 }
 
-impl Gatekeeper {
+impl Authorizer {
     /// Returns one that keeps what it has seen below a directory. `boot` names this start of the
     /// machine: what was kept before another one may be incomplete.
     pub fn open(
@@ -231,9 +231,9 @@ impl Gatekeeper {
         subject: &str,
         headers: &Headers,
         body: &[u8],
-    ) -> Result<Asker, Refused> {
+    ) -> Result<Requester, Refused> {
         match &self.rules {
-            None => Ok(Asker::default()),
+            None => Ok(Requester::default()),
             Some(rules) => rules.admit(self.clock.now(), verb, subject, headers, body),
         }
     }
@@ -247,9 +247,9 @@ impl Gatekeeper {
 
     /// Returns who stands for an assignment, if it may be followed. From then on an older one may
     /// not.
-    pub fn accept(&self, assignment: &Assignment, node: &NodeName) -> Result<Asker, Unfit> {
+    pub fn accept(&self, assignment: &Assignment, node: &NodeName) -> Result<Requester, Unfit> {
         match &self.rules {
-            None => Ok(Asker::default()),
+            None => Ok(Requester::default()),
             Some(rules) => rules.accept(self.clock.now(), assignment, node),
         }
     }
@@ -271,7 +271,7 @@ impl Rules {
             signers.push(Trusted {
                 text: signer.key.clone(),
                 key,
-                asker: Asker {
+                asker: Requester {
                     name: signer.name.as_str().into(),
                     policy: signer.policy.clone().map(Arc::new),
                 },
@@ -286,9 +286,9 @@ impl Rules {
             sources: trust.sources,
             skew,
             signers,
-            seen: Mutex::new(Seen::open(&directory.join("seen"), boot, now)?),
+            seen: Mutex::new(ReplayCache::open(&directory.join("seen"), boot, now)?),
             generations: Generations::new(directory),
-            newest: Newest::new(directory.join("sources.json")),
+            newest: LastAccepted::new(directory.join("sources.json")),
             decisions: Decisions::new(directory.join("decided.json")),
         })
     }
@@ -306,9 +306,9 @@ impl Rules {
         subject: &str,
         headers: &Headers,
         body: &[u8],
-    ) -> Result<Asker, Refused> {
+    ) -> Result<Requester, Refused> {
         let claim = match Claim::read(headers) {
-            Err(Forged::Unsigned) if !self.required => return Ok(Asker::default()),
+            Err(Forged::Unsigned) if !self.required => return Ok(Requester::default()),
             claim => claim?,
         };
         let signer = self.find(claim.signer).ok_or(Denied::Unknown)?;
@@ -346,9 +346,9 @@ impl Rules {
         now: DateTime<Utc>,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Asker, Unfit> {
+    ) -> Result<Requester, Unfit> {
         let asker = match &assignment.signature {
-            None if !self.required => Asker::default(),
+            None if !self.required => Requester::default(),
             None => return Err(Unfit::Unsigned),
             Some(AssignmentSignature::Direct(signature)) => {
                 self.direct(signature, assignment, node)?
@@ -386,7 +386,7 @@ impl Rules {
         signature: &DirectSignature,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Asker, Unfit> {
+    ) -> Result<Requester, Unfit> {
         let signer = self.find(&signature.signer).ok_or(Unfit::Unknown)?;
         let bytes = assignment.signable(node).map_err(|_| Unfit::Signature)?;
         if !signer.key.signed(&bytes, &signature.signature) {

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use super::Denied;
 use crate::node::Node;
 use ccm_core::model::node::{Refusal, TrustStatus};
-use ccm_nats::trust::Forged;
+use ccm_nats::request_signature::Forged;
 
 /// Remembers what was refused.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ impl Node {
     /// Returns whose orders the node obeys; nothing for a node that only pretends.
     pub fn trust_status(&self) -> Option<TrustStatus> {
         let (required, open) = match (
-            self.services.gatekeeper.requires_signatures(),
+            self.services.authorizer.requires_signatures(),
             &self.services.loopback_only,
         ) {
             (Some(required), _) => (required, !required),
@@ -95,7 +95,7 @@ mod tests {
             time: DateTime::from_timestamp(second, 0).unwrap(),
             what: "ensure".into(),
             generation: None,
-            who: "ann\n@desk".into(),
+            who: "ann\n@run_queue".into(),
             reason: reason.into(),
         }
     }
@@ -109,7 +109,10 @@ mod tests {
         refusals.add(refusal(2, "unsigned"));
         assert!(!is_news());
         let last = refusals.last().unwrap();
-        assert_eq!((last.time.timestamp(), last.who.as_str()), (2, "ann@desk"));
+        assert_eq!(
+            (last.time.timestamp(), last.who.as_str()),
+            (2, "ann@run_queue")
+        );
         refusals.add(refusal(3, &"x".repeat(5000)));
         assert!(is_news());
         assert_eq!(refusals.last().unwrap().reason.len(), 1024);

@@ -7,7 +7,7 @@ use ccm_core::model::node::ASSIGNMENT;
 use ccm_core::model::signature::BundleSignature;
 use ccm_core::system::{Digest, SystemClock};
 use ccm_nats::Subject;
-use ccm_nats::trust::Signer;
+use ccm_nats::request_signature::Signer;
 use ccm_value::document::parse;
 
 const SUBJECT: &str = "ccm.v1.default.all.ensure";
@@ -29,8 +29,8 @@ fn trust(signer: &Signer, policy: Option<&str>) -> Trust {
     }
 }
 
-fn open(trust: &Trust, room: &Path) -> Gatekeeper {
-    Gatekeeper::open(Some(trust), room, "boot", Arc::new(SystemClock)).unwrap()
+fn open(trust: &Trust, room: &Path) -> Authorizer {
+    Authorizer::open(Some(trust), room, "boot", Arc::new(SystemClock)).unwrap()
 }
 
 fn signed(signer: &Signer, time: DateTime<Utc>) -> Headers {
@@ -40,7 +40,7 @@ fn signed(signer: &Signer, time: DateTime<Utc>) -> Headers {
     headers
 }
 
-fn admit(keeper: &Gatekeeper, headers: &Headers) -> String {
+fn admit(keeper: &Authorizer, headers: &Headers) -> String {
     match keeper.admit(Verb::Ensure, SUBJECT, headers, b"x") {
         Ok(asker) => format!("admitted {}", asker.name),
         Err(denied) => denied.to_string(),
@@ -188,7 +188,7 @@ fn beside_source(signer: &Signer, source: &str, seconds: i64) -> Vec<u8> {
     serde_json::to_vec(&signature).unwrap()
 }
 
-fn believe(keeper: &Gatekeeper, text: &[u8], holds: Holds) -> Result<BundleSignature, String> {
+fn believe(keeper: &Authorizer, text: &[u8], holds: Holds) -> Result<BundleSignature, String> {
     let sources = keeper.sources().unwrap();
     let believed = sources.believe(Some(text), SOURCE, holds, None);
     believed.map_err(|refusal| refusal.to_string())
@@ -223,7 +223,7 @@ fn a_copy_tells_what_was_accepted_when_the_state_is_lost() {
     let copy: BundleSignature = serde_json::from_slice(&new).unwrap();
     let sources = keeper.sources().unwrap();
     let refused = sources.believe(Some(&old), SOURCE, Holds::Bundle, Some(&copy));
-    assert!(matches!(refused, Err(Unvouched::Older { .. })));
+    assert!(matches!(refused, Err(UnsignedSource::Older { .. })));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_signer_with_a_policy_stands_for_bundles_and_not_for_data() {
 #[test]
 fn without_trust_nothing_is_asked() {
     let room = tempfile::tempdir().unwrap();
-    let keeper = Gatekeeper::open(None, room.path(), "boot", Arc::new(SystemClock)).unwrap();
+    let keeper = Authorizer::open(None, room.path(), "boot", Arc::new(SystemClock)).unwrap();
     let admitted = keeper.admit(Verb::Ensure, SUBJECT, &Headers::new(), b"");
     assert!(admitted.is_ok());
     assert!(!room.path().join("seen").exists());

@@ -1,19 +1,19 @@
 //! Applies resources: one at a time, in order, each ending in one event.
 //!
 //! The engine owns all policy (control, require, subscribe, noop, health) and knows nothing of
-//! who called it. Types and providers own none of it. [`flow`] is the life of one resource,
-//! [`run`] that of a manifest, [`session`] what is remembered, `owed` what must not be forgotten,
+//! who called it. Types and providers own none of it. [`apply_resource`] is the life of one resource,
+//! [`apply_manifest`] that of a manifest, [`session`] what is remembered, `owed` what must not be forgotten,
 //! `registration` which services may be found.
 
-mod child;
+pub mod apply_manifest;
+pub mod apply_resource;
 mod control;
-pub mod flow;
-mod line;
-mod look;
-mod owed;
+mod log_line;
+mod nested_manifest;
+mod pending_refreshes;
 mod registration;
-pub mod run;
 pub mod session;
+mod status;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -35,14 +35,14 @@ use crate::resource::{Host, package, scaffold, service};
 use crate::system::{Accounts, Clock, RandomError, Runner};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
-use owed::Subscribers;
+use pending_refreshes::Subscribers;
 
-pub use flow::FlowError;
-pub use line::{Level, Line, status_line};
-pub use look::{LookError, asked_about, look, to_look_at};
-pub use owed::Owed;
+pub use apply_resource::FlowError;
+pub use log_line::{Level, Line, status_line};
+pub use pending_refreshes::PendingRefreshes;
 pub use registration::Standing;
 pub use session::{EventIds, NoEvents, NotAnEvent, Session, SessionError};
+pub use status::{LookError, asked_about, look, to_look_at};
 
 /// Where events and lines go: a terminal, a log, a spool.
 pub trait Sink {
@@ -157,7 +157,7 @@ pub struct Engine<'a> {
     services: service::Memory,
     /// Who subscribes to what in the manifest that is being run.
     subscribers: Subscribers,
-    owed: RefCell<Owed>,
+    owed: RefCell<PendingRefreshes>,
     /// Gives the reason to begin no further resource, once there is one.
     stop: Option<&'a dyn Fn() -> Option<String>>,
     gate: Option<&'a Gate<'a>>,
@@ -185,7 +185,7 @@ impl<'a> Engine<'a> {
 
     /// Also pays the refreshes that earlier runs owe, and notes those that this one will.
     #[must_use]
-    pub fn owing(mut self, owed: Owed) -> Self {
+    pub fn owing(mut self, owed: PendingRefreshes) -> Self {
         self.owed = RefCell::new(owed);
         self
     }

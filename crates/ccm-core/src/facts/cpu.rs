@@ -5,12 +5,12 @@
 
 use std::path::PathBuf;
 
-use super::places::{self, Places};
+use super::files::{self, Places};
 use crate::model::Value;
 
 /// Returns the section; its list is null when the kernel names no processor.
 pub(super) fn gather(places: &Places) -> Value {
-    let text = places::text(&places.proc.join("cpuinfo")).unwrap_or_default();
+    let text = files::text(&places.proc.join("cpuinfo")).unwrap_or_default();
     let mut processors = parse(&text);
     for processor in &mut processors {
         complete(processor, places);
@@ -151,10 +151,10 @@ fn complete(processor: &mut Processor, places: &Places) {
     let directory = format!("devices/system/cpu/cpu{}", processor.number);
     let directory: PathBuf = places.sys.join(directory);
     if processor.core_id.is_empty() {
-        let core = places::first_line(&directory.join("topology/core_id"));
+        let core = files::first_line(&directory.join("topology/core_id"));
         processor.core_id = core.unwrap_or_default();
     }
-    let highest = places::first_line(&directory.join("cpufreq/cpuinfo_max_freq"));
+    let highest = files::first_line(&directory.join("cpufreq/cpuinfo_max_freq"));
     if let Some(khz) = highest.and_then(|text| finite(&text)) {
         let mhz = khz / 1000.0;
         // Some drivers say hertz.

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 
 use chrono::{DateTime, Utc};
 
-use super::places::{self, Places};
+use super::files::{self, Places};
 use super::virtualization::{self, Virtualization};
 use super::{platform, wide};
 use crate::model::Value;
@@ -53,13 +53,13 @@ fn text(bytes: &CStr) -> Value {
 /// machine outside, so a container counts back from its own uptime.
 fn boot_time(places: &Places, virtualization: Virtualization, now: DateTime<Utc>) -> Option<u64> {
     if virtualization.is_container() {
-        let text = places::text(&places.proc.join("uptime"))?;
+        let text = files::text(&places.proc.join("uptime"))?;
         let uptime: f64 = text.split_whitespace().next()?.parse().ok()?;
         let now = now.timestamp_millis() as f64 / 1000.0;
         // A float that is no such number becomes the nearest one: zero at least.
         return Some((now - uptime) as u64);
     }
-    let text = places::text(&places.proc.join("stat"))?;
+    let text = files::text(&places.proc.join("stat"))?;
     let time = text.lines().find_map(|line| line.strip_prefix("btime "))?;
     time.trim().parse().ok()
 }
@@ -84,9 +84,9 @@ fn processes(places: &Places) -> u64 {
 fn id(places: &Places) -> String {
     let board = places.sys.join("class/dmi/id/product_uuid");
     let boot = places.proc.join("sys/kernel/random/boot_id");
-    places::first_line(&board)
-        .or_else(|| machine_id(&places::first_line(&places.etc.join("machine-id"))?))
-        .or_else(|| places::first_line(&boot))
+    files::first_line(&board)
+        .or_else(|| machine_id(&files::first_line(&places.etc.join("machine-id"))?))
+        .or_else(|| files::first_line(&boot))
         .unwrap_or_default()
         .to_lowercase()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::places::{self, Places};
+use super::files::{self, Places};
 use super::{partition, percent, wide};
 use crate::model::Value;
 use crate::model::value::Map;
@@ -63,7 +63,7 @@ const VMSTAT: [(&str, &str); 6] = [
 
 /// Returns the section. What cannot be read is null.
 pub(super) fn gather(places: &Places) -> Value {
-    let read = |name: &str| places::text(&places.proc.join(name));
+    let read = |name: &str| files::text(&places.proc.join(name));
     let swap = [
         (
             "info",

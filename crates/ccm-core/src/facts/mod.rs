@@ -22,19 +22,19 @@ use crate::system::{Cause, Clock};
 
 mod cpu;
 mod custom;
+mod disk_usage;
+mod files;
 mod host;
 mod memory;
 mod netlink;
 mod network;
 mod partition;
-mod places;
 mod platform;
 #[cfg(test)]
 mod tests;
-mod usage;
 mod virtualization;
 
-pub use places::Places;
+pub use files::Places;
 
 /// Returns the facts about the network that one datagram of the kernel's amounts to. Only the
 /// fuzzer has datagrams: everybody else asks the kernel.

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::FactError;
-use super::places::{self, Places};
-use super::usage;
+use super::disk_usage;
+use super::files::{self, Places};
 use crate::model::Value;
 
 /// Returns the section, and a reason if some usage is missing. Waits no longer than `limit` for
 /// file systems that do not answer.
 pub(super) fn gather(places: &Places, limit: Duration) -> (Value, Option<FactError>) {
     let partitions = partitions(places).unwrap_or_default();
-    let (usage, error) = usage::measure(&partitions, limit);
+    let (usage, error) = disk_usage::measure(&partitions, limit);
     let facts = [
         (
             "partitions",
@@ -55,7 +55,7 @@ impl From<Partition> for Value {
 /// Returns the partitions of the first process, which sees the machine as it is, or those this
 /// one sees.
 fn partitions(places: &Places) -> Option<Vec<Partition>> {
-    let read = |name: &str| places::text(&places.proc.join(name));
+    let read = |name: &str| files::text(&places.proc.join(name));
     let known = read("filesystems")?;
     let is_real = |file_system: &str| {
         known.lines().any(|line| match line.strip_prefix("nodev") {

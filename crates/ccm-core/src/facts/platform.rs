@@ -3,7 +3,7 @@
 //! Distributions grew these files over decades, and many ship several. The order of the questions
 //! is the answer: the first file that says anything decides.
 
-use super::places::{self, Places};
+use super::files::{self, Places};
 
 /// A distribution.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ fn name_and_version(places: &Places) -> (String, String) {
 
 /// Returns the text of a release file that says something. Some exist only to be there.
 fn release(places: &Places, name: &str) -> Option<String> {
-    places::text(&places.etc.join(name)).filter(|text| !text.trim().is_empty())
+    files::text(&places.etc.join(name)).filter(|text| !text.trim().is_empty())
 }
 
 /// Returns the `ID` of an os-release file, with the name Amazon goes by elsewhere.

@@ -4,7 +4,7 @@
 //! check overrides an earlier one: from the hardware outside to the container inside, so the
 //! answer is the innermost.
 
-use super::places::{self, Places};
+use super::files::{self, Places};
 use super::platform;
 
 /// The processors of a machine are of one model: the first ones tell it.
@@ -36,7 +36,7 @@ impl Virtualization {
 
 /// Returns the virtualization of this machine.
 pub(super) fn detect(places: &Places) -> Virtualization {
-    let proc = |name: &str| places::text(&places.proc.join(name)).unwrap_or_default();
+    let proc = |name: &str| files::text(&places.proc.join(name)).unwrap_or_default();
     let exists = |name: &str| places.proc.join(name).exists();
     let mut found = Virtualization::default();
 
@@ -53,7 +53,7 @@ pub(super) fn detect(places: &Places) -> Virtualization {
         "Common KVM processor",
         "Common 32-bit KVM processor",
     ];
-    let processors = places::head(&places.proc.join("cpuinfo"), FIRST_PROCESSORS);
+    let processors = files::head(&places.proc.join("cpuinfo"), FIRST_PROCESSORS);
     if processors.is_some_and(|text| models.iter().any(|model| text.contains(model))) {
         found = Virtualization::guest("kvm");
     }
@@ -76,7 +76,7 @@ pub(super) fn detect(places: &Places) -> Virtualization {
         found = Virtualization::guest("lxc");
     }
     found = by_cgroup(places, &proc("self/cgroup")).unwrap_or(found);
-    let os_release = places::text(&places.etc.join("os-release")).unwrap_or_default();
+    let os_release = files::text(&places.etc.join("os-release")).unwrap_or_default();
     if platform::os_id(&os_release) == "coreos" {
         found = Virtualization::host("rkt");
     }

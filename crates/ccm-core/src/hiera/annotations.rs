@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::comments::comments;
 use super::hierarchy;
-use super::outline::Outline;
+use super::key_positions::Outline;
 use crate::model::Value;
 
 /// What the comments of a document say about its data.

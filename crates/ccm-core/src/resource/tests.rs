@@ -2,7 +2,7 @@
 
 use chrono::DateTime;
 
-use super::package::stage::Stage;
+use super::package::scripted_host::ScriptedHost;
 use super::*;
 use crate::model::state::{
     ApplyDetail, ArchiveMetadata, Detail, ExecDetail, FileMetadata, PackageMetadata,
@@ -45,16 +45,16 @@ fn state(type_name: TypeName) -> State {
     State::new(DateTime::UNIX_EPOCH, "/x", "present", detail)
 }
 
-fn stage() -> Stage {
-    let stage = Stage::new();
-    stage.install_apt();
-    stage.runner.install("systemctl");
-    stage
+fn scripted() -> ScriptedHost {
+    let scripted = ScriptedHost::new();
+    scripted.install_apt();
+    scripted.runner.install("systemctl");
+    scripted
 }
 
 #[test]
 fn every_type_has_the_provider_that_events_name() {
-    let stage = stage();
+    let scripted = scripted();
     for (type_name, provider) in TypeName::ALL.into_iter().zip([
         "ccmmanifest",
         "http",
@@ -66,7 +66,7 @@ fn every_type_has_the_provider_that_events_name() {
     ]) {
         let mut resource = resource(type_name);
         let name_of = |resource: &Resource| {
-            let selected = select_provider(resource, stage.host())?;
+            let selected = select_provider(resource, scripted.host())?;
             Ok::<_, ProviderError>(selected.provider_name().to_owned())
         };
         assert_eq!(name_of(&resource).unwrap(), provider, "{type_name}");
@@ -80,16 +80,16 @@ fn every_type_has_the_provider_that_events_name() {
 
 #[test]
 fn no_type_plans_from_the_state_of_another() {
-    let stage = stage();
+    let scripted = scripted();
     for wanted in TypeName::ALL {
         let resource = resource(wanted);
-        let managed = match select_provider(&resource, stage.host()).unwrap() {
+        let managed = match select_provider(&resource, scripted.host()).unwrap() {
             Selected::Managed(managed) => managed,
             Selected::Manifest(_) => continue,
         };
         for found in TypeName::ALL.into_iter().filter(|found| *found != wanted) {
             let state = state(found);
-            let error = managed.plan(&state, true, stage.host()).unwrap_err();
+            let error = managed.plan(&state, true, scripted.host()).unwrap_err();
             assert_eq!(
                 error.to_string(),
                 format!(
@@ -98,5 +98,5 @@ fn no_type_plans_from_the_state_of_another() {
             );
         }
     }
-    assert!(stage.runner.calls().is_empty());
+    assert!(scripted.runner.calls().is_empty());
 }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::engine::run::RunError;
-use crate::engine::{Engine, FlowError, Gate, Machine, Owed, Scope, Session, SessionError, Sink};
+use crate::engine::apply_manifest::RunError;
+use crate::engine::{
+    Engine, FlowError, Gate, Machine, PendingRefreshes, Scope, Session, SessionError, Sink,
+};
 use crate::manifest::Manifest;
 use crate::model::Resource;
 use crate::model::event::TransactionEvent;
@@ -17,7 +19,7 @@ pub struct Work<'a> {
     pub session: Session,
     pub packages: package::Shared,
     /// Refreshes that earlier runs still have to make.
-    pub pending: Owed,
+    pub pending: PendingRefreshes,
     /// Asked before each resource whether it may be applied.
     pub gate: &'a Gate<'a>,
     /// Asked before each resource whether to stop there.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::lock::RunLock;
+use super::run_lock::RunLock;
 use crate::engine::{Checked, Level, Line, Standing};
 use crate::health::Datum;
 use crate::model::event::TransactionEvent;

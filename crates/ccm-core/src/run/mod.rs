@@ -11,22 +11,22 @@ pub mod bus;
 pub mod data;
 pub mod environment;
 pub mod executor;
+mod governor_slot;
 pub mod handover;
 mod identity;
-mod location;
-mod lock;
 pub mod log;
+mod manifest_location;
+pub mod manifest_source;
 pub mod pause;
-mod slot;
-pub mod source;
+mod run_lock;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::run::RunError as EngineError;
+use crate::engine::apply_manifest::RunError as EngineError;
 use crate::engine::{
-    FlowError, Gate, Level, Line, LookError, Machine, Mode, Owed, Scope, Session, SessionError,
-    Sink, look,
+    FlowError, Gate, Level, Line, LookError, Machine, Mode, PendingRefreshes, Scope, Session,
+    SessionError, Sink, look,
 };
 use crate::hiera::{HieraError, Layers};
 use crate::manifest::resolve::{self, ResolveError};
@@ -48,12 +48,12 @@ use ccm_template::Env;
 use ccm_template::env::Facts;
 use ccm_template::expr::Cache;
 use executor::{EnsureError, Executor, Work};
-use source::{Fetched, ManifestSource, Opened, SourceError};
+use manifest_source::{Fetched, ManifestSource, Opened, SourceError};
 
+pub use governor_slot::{Evicted, Governors};
 pub use identity::{NoIdentity, local_identity};
-pub use location::{LocationError, ManifestLocation};
-pub use lock::{RunLock, run_of};
-pub use slot::{Evicted, Governors};
+pub use manifest_location::{LocationError, ManifestLocation};
+pub use run_lock::{RunLock, run_of};
 
 /// The folder of the state directory that holds pending refreshes, a file for each manifest.
 const PENDING_REFRESHES: &str = "owed";
@@ -313,7 +313,8 @@ fn attempt(
     let pending = pending_refreshes(&request.manifest, host)?;
     sink.starting(Some(manifest));
     let (own, requested) = (manifest.governor.as_ref(), request.governor.as_ref());
-    let slot = slot::enter(request.mode, own, requested, host, sink).map_err(RunError::Slot)?;
+    let slot =
+        governor_slot::enter(request.mode, own, requested, host, sink).map_err(RunError::Slot)?;
     let mut scope = Scope::new(loaded.env, request.mode);
     scope.external = loaded.external;
     let session = Session::memory(host.clock.now());
@@ -422,7 +423,7 @@ pub fn ensure(
         Err(error) => return (session, Err(error)),
     };
     sink.starting(None);
-    let work = work(&scope, session, Owed::default(), host);
+    let work = work(&scope, session, PendingRefreshes::default(), host);
     let (session, result) = host.executor.ensure(work, &resource, sink);
     (session, result.map_err(RunError::from))
 }
@@ -488,17 +489,25 @@ pub fn inspect(
 }
 
 /// Returns the refreshes that earlier runs of a manifest still have to make.
-fn pending_refreshes(manifest: &ManifestSource, host: &Host<'_>) -> Result<Owed, RunError> {
+fn pending_refreshes(
+    manifest: &ManifestSource,
+    host: &Host<'_>,
+) -> Result<PendingRefreshes, RunError> {
     let Some(state_dir) = host.state_dir else {
-        return Ok(Owed::default());
+        return Ok(PendingRefreshes::default());
     };
     let directory = state_dir.join(PENDING_REFRESHES);
     files::create_private_dir(&directory)
-        .and_then(|()| Owed::open(&directory.join(manifest.key().to_string())))
+        .and_then(|()| PendingRefreshes::open(&directory.join(manifest.key().to_string())))
         .map_err(RunError::Pending)
 }
 
-fn work<'w>(scope: &'w Scope, session: Session, pending: Owed, host: &'w Host<'_>) -> Work<'w> {
+fn work<'w>(
+    scope: &'w Scope,
+    session: Session,
+    pending: PendingRefreshes,
+    host: &'w Host<'_>,
+) -> Work<'w> {
     Work {
         scope,
         clock: host.clock,

@@ -5,7 +5,7 @@
 //! - [`files`]: atomic, symlink-safe files and directories, and looking at them
 //! - [`unpack`]: archives into directories, whatever is in them
 //! - [`http`]: one bounded download
-//! - [`gate`]: a port that strangers can't fill
+//! - [`connection_limit`]: a port that strangers can't fill
 //! - [`digest`]: the SHA-256 of bytes
 //! - [`users`]: names and ids of users and groups
 //! - [`locks`]: one of us at a time, across processes
@@ -20,9 +20,9 @@ use rustix::io::Errno;
 use rustix::process::Resource;
 
 pub mod clock;
+pub mod connection_limit;
 pub mod digest;
 pub mod files;
-pub mod gate;
 pub mod http;
 pub mod locks;
 pub mod runner;

@@ -1,4 +1,4 @@
-//! The controller: follows what [`judge`] decides, one step after another, until the rollout is
+//! The controller: follows what [`planner`] decides, one step after another, until the rollout is
 //! at rest.
 //!
 //! Nothing is known here that is not in the stored object. A step is: hear the nodes, decide,
@@ -14,7 +14,7 @@
 //! object comes from outside, before anything follows from it; a rollout that is not what its
 //! signer decided is halted.
 
-mod acts;
+mod actions;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -23,11 +23,11 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
-use super::assigning::Assigning;
+use super::assignments::Assigning;
 use super::decision::{self, Proofs, TrustedSigners};
-use super::judge::{self, Decision};
-use super::outcome::{self, Heard};
-use super::rollouts::{Following, RolloutError, Rollouts, Stored};
+use super::node_progress::{self, Heard};
+use super::planner::{self, Decision};
+use super::rollout_store::{Following, RolloutError, Rollouts, Stored};
 use ccm_core::model::node::{NodeName, Report, Token};
 use ccm_core::model::rollout::{Lease, Rollout, State};
 use ccm_core::system::{Clock as _, SystemClock};
@@ -311,7 +311,7 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
                 Ok(proofs) => self.verified = Some(Verified { proofs }),
                 Err(tampered) => {
                     let reason = format!("the stored rollout can't be trusted: {tampered}");
-                    judge::note(&mut self.stored.rollout, &Decision::Halt(reason));
+                    planner::note(&mut self.stored.rollout, &Decision::Halt(reason));
                     self.is_dirty = true;
                     return Ok(Next::Wait(None));
                 }
@@ -321,14 +321,14 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
             self.make_sure(now).await?;
         }
         self.note_heard();
-        let decision = judge::decide(&self.stored.rollout, now);
+        let decision = planner::decide(&self.stored.rollout, now);
         match decision {
             Decision::Assign(nodes) => self.assign(nodes, now).await?,
             Decision::Restore(nodes) => self.restore(nodes, now).await?,
             Decision::Wait(until) => return Ok(Next::Wait(until)),
             Decision::Rest => return Ok(Next::Wait(None)),
             decision => {
-                judge::note(&mut self.stored.rollout, &decision);
+                planner::note(&mut self.stored.rollout, &decision);
                 self.is_dirty = true;
             }
         }
@@ -462,7 +462,7 @@ impl<'c, T: FnMut(&Rollout)> Drive<'c, T> {
 
     fn note_heard(&mut self) {
         for (node, heard) in &self.heard {
-            self.is_dirty |= outcome::note(&mut self.stored.rollout, node, heard);
+            self.is_dirty |= node_progress::note(&mut self.stored.rollout, node, heard);
         }
     }
 }

@@ -14,12 +14,12 @@ use axum::{Json, Router, middleware};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::act::{self, Hands};
-use super::guard::{Guard, guard};
-use super::hear::Shared;
-use super::live::Wish;
-use super::node::NodeState;
-use super::{many, metrics, page, stream};
+use super::actions::{self, Actions};
+use super::auth::{Guard, guard};
+use super::ingest::Shared;
+use super::live_state::Wish;
+use super::node_row::NodeState;
+use super::{assets_handler, bulk, event_stream, metrics};
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::system::{Clock as _, SystemClock};
 
@@ -34,7 +34,7 @@ const MAX_BODY: usize = 1 << 20;
 pub(super) struct Web {
     pub(super) shared: Shared,
     pub(super) guard: Guard,
-    pub(super) hands: Hands,
+    pub(super) actions: Actions,
 }
 
 /// Why there is no answer.
@@ -98,17 +98,20 @@ fn reads() -> [Route; 10] {
 /// Returns every path that acts.
 fn acts() -> [Route; 11] {
     [
-        ("/api/pause", post(many::pause)),
-        ("/api/resume", post(many::resume)),
-        ("/api/ensure", post(many::ensure)),
-        ("/api/nodes/{name}/pause", post(act::pause_node)),
-        ("/api/nodes/{name}/resume", post(act::resume_node)),
-        ("/api/nodes/{name}/ensure", post(act::ensure)),
-        ("/api/rollouts/{id}/pause", post(act::pause_rollout)),
-        ("/api/rollouts/{id}/resume", post(act::resume_rollout)),
-        ("/api/rollouts/{id}/abort", post(act::abort_rollout)),
-        ("/api/rollouts/{id}/retry", post(act::retry_rollout)),
-        ("/api/rollouts/{id}/rollback", post(act::rollback_rollout)),
+        ("/api/pause", post(bulk::pause)),
+        ("/api/resume", post(bulk::resume)),
+        ("/api/ensure", post(bulk::ensure)),
+        ("/api/nodes/{name}/pause", post(actions::pause_node)),
+        ("/api/nodes/{name}/resume", post(actions::resume_node)),
+        ("/api/nodes/{name}/ensure", post(actions::ensure)),
+        ("/api/rollouts/{id}/pause", post(actions::pause_rollout)),
+        ("/api/rollouts/{id}/resume", post(actions::resume_rollout)),
+        ("/api/rollouts/{id}/abort", post(actions::abort_rollout)),
+        ("/api/rollouts/{id}/retry", post(actions::retry_rollout)),
+        (
+            "/api/rollouts/{id}/rollback",
+            post(actions::rollback_rollout),
+        ),
     ]
 }
 
@@ -119,8 +122,8 @@ pub(super) fn router(web: Arc<Web>) -> Router {
         router.route(path, answer)
     });
     let has_token = web.guard.token.is_some();
-    let assets = page::ASSETS.iter().fold(api, |router, asset| {
-        let answer = async move || page::answer(asset, has_token);
+    let assets = assets_handler::ASSETS.iter().fold(api, |router, asset| {
+        let answer = async move || assets_handler::answer(asset, has_token);
         router.route(asset.path, get(answer))
     });
     assets
@@ -136,11 +139,11 @@ async fn summary(State(web): State<Arc<Web>>) -> Json<Value> {
     let rollouts = live.rollouts();
     let active = rollouts.iter().filter(|it| it.is_active()).count();
     Json(json!({
-        "collective": web.hands.collective(),
+        "collective": web.actions.collective(),
         "version": env!("CARGO_PKG_VERSION"),
-        "mark": stream::mark(&live.cursor()),
+        "mark": event_stream::mark(&live.cursor()),
         "now": now.timestamp(),
-        "connected": web.hands.is_connected(),
+        "connected": web.actions.is_connected(),
         "complete": live.is_complete() && live.hears_events(),
         "actions": web.guard.allow_actions,
         "totals": live.totals(),
@@ -175,7 +178,7 @@ async fn nodes(
             after: query.after.as_ref(),
             limit: limit(query.limit),
         });
-        (page, stream::mark(&live.cursor()))
+        (page, event_stream::mark(&live.cursor()))
     };
     let next = page.rows.last().filter(|_| page.has_more);
     Ok(Json(json!({
@@ -256,7 +259,7 @@ async fn events(
                     || event.node.as_str().contains(&text)
                     || event.text.to_lowercase().contains(&text))
         });
-        (found, stream::mark(&live.cursor()))
+        (found, event_stream::mark(&live.cursor()))
     };
     Ok(Json(json!({ "mark": mark, "events": found })))
 }
@@ -278,20 +281,23 @@ async fn news(
     let seen = seen.and_then(|value| value.to_str().ok().map(str::to_owned));
     let after = match seen.or(query.after) {
         None => None,
-        Some(text) => Some(stream::read_mark(&text).ok_or_else(|| {
+        Some(text) => Some(event_stream::read_mark(&text).ok_or_else(|| {
             let text = ccm_value::text::quote(&text);
             Failure::bad(format!("{text} is no place in the stream"))
         })?),
     };
-    Ok(stream::tell(web.shared.clone(), after).into_response())
+    Ok(event_stream::tell(web.shared.clone(), after).into_response())
 }
 
 async fn openapi() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], page::OPENAPI)
+    (
+        [(header::CONTENT_TYPE, "application/json")],
+        assets_handler::OPENAPI,
+    )
 }
 
 async fn prometheus(State(web): State<Arc<Web>>) -> impl IntoResponse {
-    let text = metrics::print(&web.shared.read(), web.hands.is_connected());
+    let text = metrics::print(&web.shared.read(), web.actions.is_connected());
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text)
 }
 
@@ -301,7 +307,7 @@ async fn health(State(web): State<Arc<Web>>) -> Answer {
         (live.is_complete(), live.hears_events())
     };
     let unwell = |reason| Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, reason));
-    if !web.hands.is_connected() {
+    if !web.actions.is_connected() {
         unwell("the NATS servers can't be reached")
     } else if !is_complete {
         unwell("the fleet's buckets are not read yet; `ccm fleet init` makes them")
@@ -320,7 +326,7 @@ mod tests {
 
     #[test]
     fn the_document_of_the_api_names_every_path_and_no_other() {
-        let document: Value = serde_json::from_str(page::OPENAPI).unwrap();
+        let document: Value = serde_json::from_str(assets_handler::OPENAPI).unwrap();
         let described: BTreeSet<(String, String)> = document["paths"]
             .as_object()
             .unwrap()
@@ -341,7 +347,7 @@ mod tests {
 
     #[test]
     fn every_parameter_in_a_path_is_described() {
-        let document: Value = serde_json::from_str(page::OPENAPI).unwrap();
+        let document: Value = serde_json::from_str(assets_handler::OPENAPI).unwrap();
         for (path, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
                 let is_described = operation["parameters"]

@@ -5,8 +5,8 @@
 
 use std::fmt::{self, Write as _};
 
-use super::live::Live;
-use super::progress::Shown;
+use super::live_state::Live;
+use super::rollout_row::Shown;
 use ccm_core::model::rollout::Tally;
 
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -127,7 +127,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::super::fixture::{rollout, status};
-    use super::super::live::Record;
+    use super::super::live_state::Record;
     use super::*;
 
     #[test]

@@ -11,20 +11,20 @@
 //! Everything shown is read from buckets and the stream of events; nothing is kept on disk, and
 //! any number of these may run. What happens on a node is not known here.
 
-mod act;
+mod actions;
 mod api;
+mod assets_handler;
+mod auth;
+mod bulk;
+mod event_row;
+mod event_stream;
 #[cfg(test)]
 mod fixture;
-mod guard;
-mod happening;
-mod hear;
-mod live;
-mod many;
+mod ingest;
+mod live_state;
 mod metrics;
-mod node;
-mod page;
-mod progress;
-mod stream;
+mod node_row;
+mod rollout_row;
 mod timeline;
 
 use std::future::Future;
@@ -36,12 +36,12 @@ use futures_util::FutureExt as _;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use self::act::Hands;
+use self::actions::Actions;
 use self::api::Web;
-use self::guard::Guard;
-use self::hear::Shared;
-use self::live::Live;
-use ccm_core::system::gate::{self, Gate};
+use self::auth::Guard;
+use self::ingest::Shared;
+use self::live_state::Live;
+use ccm_core::system::connection_limit::{self, Gate};
 use ccm_core::system::{Cause, RandomError, random};
 use ccm_nats::{Connection, NatsError, Subjects};
 use ccm_value::secret::Secret;
@@ -51,7 +51,7 @@ const MAX_CONNECTIONS: usize = 512;
 
 /// How long a connection may go without an answer of ours: longer than the longest work of nodes.
 /// A quiet stream says more often that it is alive.
-const PATIENCE: Duration = act::WORK.saturating_add(Duration::from_secs(10));
+const PATIENCE: Duration = actions::WORK.saturating_add(Duration::from_secs(10));
 
 /// How long requests that are being answered may hold up the end. Streams never end by themselves.
 const GRACE: Duration = Duration::from_secs(1);
@@ -146,7 +146,7 @@ impl Server {
         let address = self.address;
         let epoch = (random()? >> 64) as u64;
         let shared = Shared::new(Live::new(epoch));
-        let _hearing = hear::start(&connection, &subjects, &shared)?;
+        let _hearing = ingest::start(&connection, &subjects, &shared)?;
         let denied = shared.clone();
         let web = Arc::new(Web {
             shared,
@@ -155,7 +155,7 @@ impl Server {
                 token: self.options.token,
                 allow_actions: self.options.allow_actions,
             },
-            hands: Hands::new(connection, subjects, self.options.caller),
+            actions: Actions::new(connection, subjects, self.options.caller),
         });
         let gate = Gate::new(self.listener, MAX_CONNECTIONS, PATIENCE);
         let stop = stop.shared();
@@ -174,7 +174,7 @@ impl Server {
             () = too_late => Ok(()),
             denial = denied.denied() => Err(NatsError::from(denial).into()),
         };
-        web.hands.end().await;
+        web.actions.end().await;
         served
     }
 }
@@ -183,7 +183,7 @@ impl Server {
 struct Port(Gate);
 
 impl axum::serve::Listener for Port {
-    type Io = gate::Connection;
+    type Io = connection_limit::Connection;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {

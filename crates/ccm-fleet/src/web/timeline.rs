@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::happening::Happening;
+use super::event_row::EventRow;
 
 /// How many minutes are kept.
 const MINUTES: usize = 60;
@@ -29,7 +29,7 @@ pub(super) struct Timeline {
 
 impl Timeline {
     /// Counts an event. Summaries of runs are not counted: their resources are.
-    pub(super) fn add(&mut self, time: DateTime<Utc>, event: &Happening) {
+    pub(super) fn add(&mut self, time: DateTime<Utc>, event: &EventRow) {
         if event.is_run() {
             return;
         }
@@ -76,9 +76,9 @@ mod tests {
     #[test]
     fn quiet_minutes_are_there_too() {
         let mut line = Timeline::default();
-        line.add(at(100), &Happening::example(1, "a", "x", "failed"));
-        line.add(at(100), &Happening::example(2, "a", "x", "changed"));
-        line.add(at(98), &Happening::example(3, "a", "x", "stable"));
+        line.add(at(100), &EventRow::example(1, "a", "x", "failed"));
+        line.add(at(100), &EventRow::example(2, "a", "x", "changed"));
+        line.add(at(98), &EventRow::example(3, "a", "x", "stable"));
         let hour = line.hour(at(101));
         assert_eq!(hour.len(), 60);
         let counted = |minute: &Minute| (minute.changed, minute.failed, minute.other);
@@ -91,7 +91,7 @@ mod tests {
     fn no_more_minutes_are_kept_than_shown() {
         let mut line = Timeline::default();
         for minute in 0..1000 {
-            line.add(at(minute), &Happening::example(1, "a", "x", "changed"));
+            line.add(at(minute), &EventRow::example(1, "a", "x", "changed"));
         }
         assert_eq!(line.minutes.len(), 60);
         assert!(line.hour(at(2000)).iter().all(|minute| minute.changed == 0));

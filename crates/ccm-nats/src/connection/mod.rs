@@ -21,19 +21,19 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::context::{Api, Settings};
-use super::trust::Signer;
+use super::request_signature::Signer;
 use super::{Cause, NatsError, Subject, backoff};
 
-mod denied;
-mod failure;
-mod login;
+mod auth;
+mod connect_error;
 mod message;
-mod remote;
+mod permission_errors;
+mod remote_servers;
 
-pub use denied::{Denial, Listening, Operation};
 pub use message::{Headers, Message, Reply};
+pub use permission_errors::{Denial, Listening, Operation};
 
-use self::denied::Denials;
+use self::permission_errors::Denials;
 
 /// How long JetStream may take to answer one question.
 pub(super) const API_LIMIT: Duration = Duration::from_secs(5);
@@ -133,7 +133,7 @@ pub async fn connect(
     let (sender, link) = watch::channel(Link::Down);
     let (complain, trouble) = watch::channel(String::new());
     let servers: Vec<&str> = settings.servers.iter().map(|s| s.as_str()).collect();
-    let configured_remote = remote::first_remote(servers.iter().copied()).map(Arc::from);
+    let configured_remote = remote_servers::first_remote(servers.iter().copied()).map(Arc::from);
     let connecting =
         options(settings, patience, name, sender, complain, denials.clone()).connect(servers);
     let client = match patience {
@@ -142,7 +142,7 @@ pub async fn connect(
             .await
             .map_err(|_| failed("timed out".into(), Cause::TimedOut))?,
     }
-    .map_err(|err| failed(failure::reason(&err), Cause::client(err)))?;
+    .map_err(|err| failed(connect_error::reason(&err), Cause::client(err)))?;
     if patience != Patience::ForEver {
         // The client is connected; that its event has arrived here is a matter of scheduling.
         let mut link = link.clone();
@@ -183,7 +183,7 @@ fn options(
 ) -> ConnectOptions {
     let connects = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&connects);
-    let mut options = login::options(settings)
+    let mut options = auth::options(settings)
         .name(name)
         .connection_timeout(ATTEMPT_LIMIT)
         .ping_interval(PING_INTERVAL)
@@ -197,7 +197,7 @@ fn options(
             }
         })
         .event_callback(move |event| {
-            if let Some(text) = failure::complaint(&event) {
+            if let Some(text) = connect_error::complaint(&event) {
                 match Denial::parse(&text) {
                     Some(denial) => denials.tell(denial),
                     None => {

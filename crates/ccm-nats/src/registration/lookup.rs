@@ -7,8 +7,8 @@ use tokio::time::timeout;
 
 use super::{MARKER, check_stream, subject};
 use crate::connection::API_LIMIT;
-use crate::direct::{Stored, Wanted};
-use crate::{Connection, Headers, NatsError, follow};
+use crate::direct_get::{Stored, Wanted};
+use crate::{Connection, Headers, NatsError, stream_reader};
 use ccm_core::model::registration::Entry;
 
 /// What was found.
@@ -40,7 +40,7 @@ impl Connection {
             return Err(NatsError::Closed);
         }
         let wanted = Wanted::last(stream, filter.as_str());
-        let messages = follow::read_all(self, &wanted).await;
+        let messages = stream_reader::read_all(self, &wanted).await;
         let messages = messages.map_err(|err| match err {
             NatsError::NoBucket(_) => NatsError::NoStream(stream.into()),
             err => err,

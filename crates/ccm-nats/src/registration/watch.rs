@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 
 use super::lookup::{Heard, Unreadable, heard};
 use super::{check_stream, subject};
-use crate::direct::{Stored, Wanted};
-use crate::follow::{self, Seen};
+use crate::direct_get::{Stored, Wanted};
+use crate::stream_reader::{self, Seen};
 use crate::{Connection, Denial, NatsError};
 use ccm_core::model::registration::Entry;
 
@@ -56,7 +56,7 @@ impl Connection {
         info.ok_or_else(|| NatsError::NoStream(stream.into()))?;
         let wanted = Wanted::last(stream, filter.as_str());
         Ok(Watch {
-            seen: follow::follow(self, wanted),
+            seen: stream_reader::follow(self, wanted),
             known: Known::default(),
             changes: VecDeque::new(),
             is_current: false,

@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Write};
 
-use super::val::{MEMORY, Reason, Val};
+use super::runtime_value::{MEMORY, Reason, Val};
 use crate::Env;
 use ccm_value::Value;
 

@@ -10,10 +10,10 @@ use regex::Regex;
 use super::ast::{Binary, Each, Id, Node, NodeKind, Tree, Unary};
 use super::builtins::{self, Overload, Sign};
 use super::error::Fault;
-use super::fit::{member_of, mismatched, result_of};
 use super::kind::{Item, Kind};
 use super::lexer::Text;
 use super::method::{self, Receiver};
+use super::operand_types::{member_of, mismatched, result_of};
 use crate::pattern;
 
 /// The names an expression may use beside built-ins and its own variables.

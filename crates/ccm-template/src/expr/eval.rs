@@ -10,10 +10,10 @@ use regex::Regex;
 
 use super::ast::{Binary, Each, Id, Node, NodeKind, Tree, Unary};
 use super::budget::Budget;
-use super::each::Loop;
 use super::error::Fault;
 use super::lexer::Text;
-use super::val::{Key, Reason, Val, count};
+use super::predicates::Loop;
+use super::runtime_value::{Key, Reason, Val, count};
 use super::{Cache, Extras};
 use super::{method, ops};
 use crate::{functions, pattern};

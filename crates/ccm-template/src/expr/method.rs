@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::kind::Kind;
-use super::val::{Reason, Val};
+use super::runtime_value::{Reason, Val};
 use crate::time::duration::{self, HOUR, MINUTE, SECOND};
 use crate::time::{self, Time, Zone};
 

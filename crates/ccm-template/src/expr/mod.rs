@@ -12,16 +12,16 @@ mod ast;
 mod budget;
 mod builtins;
 mod check;
-mod each;
 mod error;
 mod eval;
-mod fit;
 mod kind;
 mod lexer;
 mod method;
+mod operand_types;
 mod ops;
 mod parser;
-mod val;
+mod predicates;
+mod runtime_value;
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +38,7 @@ use self::check::Names;
 use self::error::Fault;
 use self::eval::Machine;
 use self::kind::{Item, Kind};
-use self::val::Val;
+use self::runtime_value::Val;
 use crate::env::Functions;
 use crate::{Env, functions};
 use ccm_value::Value;

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use super::ast::Binary;
 use super::budget::Budget;
 use super::method;
-use super::val::{Key, Number, Reason, Val};
+use super::runtime_value::{Key, Number, Reason, Val};
 use crate::go_names::json_name;
 use ccm_value::Value;
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::datum::{Datum, Dict};
-use super::meter::Meter;
+use super::limits::Meter;
 use super::version::Version;
 use crate::CallError;
 use crate::env::Now;

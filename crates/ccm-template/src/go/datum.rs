@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::meter::Meter;
+use super::limits::Meter;
 use super::version::Version;
 use crate::CallError;
 use crate::time::Time;

@@ -2,7 +2,7 @@
 //!
 //! A null and a missing key are both "no value": they print as `<no value>` and are false. Only a
 //! null that is found on the way to a further field is an error, as in Go. Cost is bounded by the
-//! [`Meter`](super::meter::Meter), depth by [`DEEPEST`]. How functions see their arguments is in
+//! [`Meter`](super::limits::Meter), depth by [`DEEPEST`]. How functions see their arguments is in
 //! `call`, what they do in `builtin` and `sprig`.
 
 use std::sync::Arc;

@@ -13,8 +13,8 @@ mod call;
 mod datum;
 mod eval;
 mod lex;
+mod limits;
 mod literal;
-mod meter;
 mod method;
 mod parse;
 mod printf;
@@ -22,14 +22,14 @@ mod sprig;
 mod tree;
 pub mod version;
 
-pub(super) use self::meter::Exhausted;
+pub(super) use self::limits::Exhausted;
 
 #[cfg(test)]
 mod tests;
 
 use self::call::World;
 use self::datum::Datum;
-use self::meter::Meter;
+use self::limits::Meter;
 use self::tree::Fault;
 use super::env::{Functions, Now};
 use super::error::TemplateError;

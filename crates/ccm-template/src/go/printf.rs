@@ -3,7 +3,7 @@
 //! A verb that does not suit its value prints `%!d(string=x)` instead of failing, as in Go.
 
 use super::datum::Datum;
-use super::meter::Meter;
+use super::limits::Meter;
 use crate::CallError;
 use ccm_value::quote::{quote, quote_ascii, quote_char};
 use ccm_value::value::go_float;

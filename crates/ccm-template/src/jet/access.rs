@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::ast::{Expr, Step};
 use super::error::{Fault, Span};
-use super::item::{Callable, Item};
+use super::operand::{Callable, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime};
 use ccm_value::Value;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::ast::{Assign, Step, Target, TargetKind};
 use super::error::{Problem, Span};
-use super::item::{self, Item};
+use super::operand::{self, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime, Scope};
 use ccm_value::Value;
@@ -130,7 +130,7 @@ impl Runtime<'_> {
             Item::Data(mut root) => {
                 let result = insert(&mut root, &keys, last, value, &mut copied);
                 if grows {
-                    weight = item::weigh(&root);
+                    weight = operand::weigh(&root);
                 }
                 (Item::Data(root), result)
             }
@@ -178,12 +178,12 @@ fn insert(
                 slot.ok_or_else(|| format!("index out of range: {index}"))?
             }
             (other, _) => {
-                return Err(format!("can't assign inside a {}", item::go_type(other)).into());
+                return Err(format!("can't assign inside a {}", operand::go_type(other)).into());
             }
         };
     }
     let Value::Map(map) = place else {
-        let name = item::go_type(place);
+        let name = operand::go_type(place);
         return Err(format!("can't assign '{last}' in a {name}").into());
     };
     *copied += shared(map, map.len());

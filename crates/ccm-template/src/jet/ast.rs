@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::error::{Source, Span};
-use super::item::Item;
+use super::operand::Item;
 
 /// Nodes in order; shared, because blocks and contents outlive the walk that meets them.
 pub(super) type Body = Arc<[Node]>;

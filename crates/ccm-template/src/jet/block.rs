@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::ast::{Block, Body, Expr, Parameter, Yield};
 use super::error::Source;
-use super::item::Item;
+use super::operand::Item;
 use super::runtime::{Run, Runtime, Scope};
 use ccm_value::quote::quote;
 

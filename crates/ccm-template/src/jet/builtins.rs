@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::error::{Fault, Problem, Span};
 use super::escape::Writer;
-use super::item::{self, Item};
+use super::loader;
+use super::operand::{self, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime};
-use super::shelf;
 use crate::{CallError, text};
 use ccm_value::quote::quote;
 use ccm_value::value::Map;
@@ -262,7 +262,7 @@ impl Call {
             return Err(self.invalid(runtime, 0));
         }
         let value = runtime.data_of(self.item(0).clone(), self.span)?;
-        let weight = item::weigh(&value).map_err(|message| runtime.limit(self.span, message))?;
+        let weight = operand::weigh(&value).map_err(|message| runtime.limit(self.span, message))?;
         runtime.charge(weight, self.span)?;
         let text = json::compact(&value);
         let text = text.map_err(|error| self.fail(runtime, format!("json: {error}")))?;
@@ -272,7 +272,7 @@ impl Call {
 
     /// Returns a value that was built from the arguments, unless it is too large or too deep.
     fn weighed(&self, runtime: &mut Runtime<'_>, value: Value) -> Run<Value> {
-        let weight = item::weigh(&value).map_err(|message| runtime.limit(self.span, message))?;
+        let weight = operand::weigh(&value).map_err(|message| runtime.limit(self.span, message))?;
         // Most of the weight is shared, not copied; what counts is the walk over it.
         runtime.charge(
             weight / 8 + self.items.len() * size_of::<Value>(),
@@ -370,7 +370,7 @@ impl Call {
     fn exec(&self, runtime: &mut Runtime<'_>) -> Run<Item> {
         self.arity(runtime, matches!(self.items.len(), 1 | 2))?;
         let name = self.text(runtime, 0)?;
-        let path = shelf::join("/", &name);
+        let path = loader::join("/", &name);
         let unit = match runtime.shelf.find(&path) {
             Ok(Some(unit)) => unit,
             Ok(None) => {
@@ -387,7 +387,7 @@ impl Call {
     fn include_if_exists(&self, runtime: &mut Runtime<'_>) -> Run<Item> {
         self.arity(runtime, matches!(self.items.len(), 1 | 2))?;
         let name = self.text(runtime, 0)?;
-        let unit = match runtime.shelf.find(&shelf::join("/", &name)) {
+        let unit = match runtime.shelf.find(&loader::join("/", &name)) {
             Ok(Some(unit)) => unit,
             Ok(None) => return Ok(Item::Quiet(false)),
             Err(error) => return Err(self.bare(runtime, format!("including {name}: {error}"))),

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use super::ast::{Arguments, Command, ExprKind, Pipeline};
 use super::builtins::{self, Builtin};
 use super::error::{Problem, Span};
-use super::item::{self, Callable, Item};
+use super::operand::{self, Callable, Item};
 use super::runtime::{Run, Runtime};
 use ccm_value::Value;
 use ccm_value::quote::quote;
@@ -124,7 +124,7 @@ impl Runtime<'_> {
                 match function(&values) {
                     // Wrapping its argument, a function could nest values without end.
                     Ok(value) if nests && holds(&value) => {
-                        let weight = item::weigh(&value).map_err(|err| self.limit(span, err))?;
+                        let weight = operand::weigh(&value).map_err(|err| self.limit(span, err))?;
                         self.charge(weight / 8, span)?;
                         Ok(Item::Data(value))
                     }
@@ -204,9 +204,9 @@ impl Runtime<'_> {
             Item::Bytes(bytes) => bytes.to_vec(),
             Item::Failure(reason) => reason.as_bytes().to_vec(),
             Item::Data(Value::Str(text)) => text.as_bytes().to_vec(),
-            Item::Data(Value::Float(number)) => item::plain_float(*number).into_bytes(),
+            Item::Data(Value::Float(number)) => operand::plain_float(*number).into_bytes(),
             Item::Data(value @ (Value::List(_) | Value::Map(_))) => {
-                let weight = item::weigh(value).map_err(|err| self.limit(span, err))?;
+                let weight = operand::weigh(value).map_err(|err| self.limit(span, err))?;
                 self.charge(weight, span)?;
                 value.to_string().into_bytes()
             }
@@ -247,7 +247,7 @@ impl Runtime<'_> {
         // The writer stops the printing of a large value; what it has by then is enough.
         let _stopped = match item {
             Item::Missing => text.write_str("<invalid>"),
-            Item::Data(Value::Float(number)) => text.write_str(&item::plain_float(*number)),
+            Item::Data(Value::Float(number)) => text.write_str(&operand::plain_float(*number)),
             Item::Data(value) => write!(text, "{value}"),
             Item::Bytes(bytes) => text.write_str(&String::from_utf8_lossy(bytes)),
             Item::Ints(from, to) => write!(text, "ints({from}, {to})"),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::ast::{Expr, ExprKind, Operator};
 use super::builtins::Builtin;
 use super::error::{Problem, Span};
-use super::item::{self, Callable, Item};
+use super::operand::{self, Callable, Item};
 use super::operate::{self, Number};
 use super::runtime::{Run, Runtime};
 use ccm_value::Value;
@@ -107,7 +107,7 @@ impl Runtime<'_> {
             // The outermost scope and that of the template itself are one to its author.
             [_] | [_, _] => {
                 let entry = |(name, value): (&Arc<str>, &Value)| {
-                    format!("{name}:<{} Value>", item::go_type(value))
+                    format!("{name}:<{} Value>", operand::go_type(value))
                 };
                 self.variables.iter().map(entry).collect()
             }
@@ -241,7 +241,7 @@ impl Runtime<'_> {
     fn charge_comparison(&mut self, left: &Item, right: &Item, span: Span) -> Run<()> {
         let cost = match (left, right) {
             (Item::Data(left @ (Value::List(_) | Value::Map(_))), Item::Data(_)) => {
-                item::weigh(left).map_err(|message| self.limit(span, message))?
+                operand::weigh(left).map_err(|message| self.limit(span, message))?
             }
             _ => left.as_text().map_or(0, <[u8]>::len),
         };

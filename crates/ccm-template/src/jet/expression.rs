@@ -4,7 +4,7 @@
 //! `!` takes a whole comparison, so `!a == b` is `!(a == b)`.
 
 use super::ast::{Arguments, Expr, ExprKind, Operator, Step};
-use super::item::Item;
+use super::operand::Item;
 use super::parser::{Parsed, Parser};
 use super::token::{Keyword, Kind, Token};
 use crate::CallError;

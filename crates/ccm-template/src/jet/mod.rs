@@ -19,12 +19,12 @@ mod error;
 mod escape;
 mod evaluate;
 mod expression;
-mod item;
 mod lexer;
+mod loader;
+mod operand;
 mod operate;
 mod parser;
 mod runtime;
-mod shelf;
 mod statement;
 #[cfg(test)]
 mod tests;
@@ -34,14 +34,14 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use error::{JetError, Stage};
-pub(super) use item::WeightError;
-pub(super) use shelf::ShelfError;
+pub(super) use loader::ShelfError;
+pub(super) use operand::WeightError;
 
 use crate::env::Functions;
 use ccm_value::Value;
 use ccm_value::value::Map;
+use loader::Shelf;
 use runtime::Runtime;
-use shelf::Shelf;
 
 /// Returns the text of a template named by an absolute path such as `/parts/head.jet`, if it
 /// exists. Endings that an author may leave out are tried by the engine.

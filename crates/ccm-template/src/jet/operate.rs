@@ -5,7 +5,7 @@
 
 use super::ast::Operator;
 use super::error::Problem;
-use super::item::Item;
+use super::operand::Item;
 use ccm_value::Value;
 use ccm_value::quote::quote;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::ast::{Blocks, Body, Node, Unit};
 use super::error::{Fault, Source, Span, Stage};
 use super::lexer::{self, LexError, Tokens};
-use super::shelf::Shelf;
+use super::loader::Shelf;
 use super::token::{Keyword, Kind, Token};
 use crate::{CallError, literal};
 

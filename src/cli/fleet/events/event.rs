@@ -11,8 +11,8 @@ use super::Args;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::run::RunSummary;
-use ccm_fleet::answer::line_of;
-use ccm_nats::feed::Stored;
+use ccm_fleet::node_reply::line_of;
+use ccm_nats::event_feed::Stored;
 use ccm_nats::{Subject, Subjects};
 use ccm_value::text::{go_time, to_the_second};
 

@@ -7,10 +7,10 @@
 //!
 //! What happens next is decided by `fleet::judge` and done by `fleet::executor`.
 
-mod begin;
-mod look;
+mod controls;
 mod progress;
-mod steer;
+mod show;
+mod start;
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::progress::Progress;
 use super::Place;
-use super::ask::{caller, wait};
-use super::values::BadValue;
+use super::flag_values::BadValue;
+use super::request::{caller, wait};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::model::node::Token;
@@ -29,9 +29,9 @@ use ccm_core::model::rollout::Rollout;
 use ccm_core::system::{Clock as _, SystemClock, random};
 use ccm_fleet::decision::TrustedSigners;
 use ccm_fleet::executor::{Controller, Ending, LEASE, Role, is_free};
-use ccm_fleet::outcome::exit_code;
-use ccm_fleet::rollouts::Rollouts;
-use ccm_nats::trust::PublicKey;
+use ccm_fleet::node_progress::exit_code;
+use ccm_fleet::rollout_store::Rollouts;
+use ccm_nats::request_signature::PublicKey;
 use ccm_nats::{Connection, Subjects};
 use ccm_value::json;
 
@@ -51,19 +51,19 @@ pub(in crate::cli) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Start(begin::StartArgs),
-    Plan(begin::PlanArgs),
+    Start(start::StartArgs),
+    Plan(start::PlanArgs),
     #[command(alias = "ls")]
     /// Lists rollouts, the newest last
     List,
-    Show(look::Args),
+    Show(show::Args),
     Watch(WatchArgs),
     Drive(DriveArgs),
-    Pause(steer::PauseArgs),
-    Resume(steer::ResumeArgs),
-    Abort(steer::AbortArgs),
-    Retry(steer::RetryArgs),
-    Rollback(steer::RollbackArgs),
+    Pause(controls::PauseArgs),
+    Resume(controls::ResumeArgs),
+    Abort(controls::AbortArgs),
+    Retry(controls::RetryArgs),
+    Rollback(controls::RollbackArgs),
 }
 
 /// Shows a rollout while it goes on
@@ -116,41 +116,42 @@ fn lease(text: &str) -> Result<Duration, BadValue> {
 pub(super) fn run(args: &Args, place: &Place, console: &mut Console) -> Result<Verdict, CliError> {
     let subjects = place.subjects()?;
     runtime::block_on(async {
-        let desk = Desk {
+        let context = Context {
             connection: place.connect().await?,
             subjects,
             is_json: args.json,
             console,
         };
         match &args.command {
-            Command::Start(args) => begin::start(args, &desk).await,
-            Command::Plan(args) => begin::plan(args, &desk).await,
-            Command::List => look::list(&desk).await,
-            Command::Show(args) => look::show(args, &desk).await,
+            Command::Start(args) => start::start(args, &context).await,
+            Command::Plan(args) => start::plan(args, &context).await,
+            Command::List => show::list(&context).await,
+            Command::Show(args) => show::show(args, &context).await,
             Command::Watch(args) => {
-                let controller = desk.controller(&DrivingArgs::default())?;
-                desk.follow_as(&controller, &args.id, Role::Watch, desk.progress())
+                let controller = context.controller(&DrivingArgs::default())?;
+                context
+                    .follow_as(&controller, &args.id, Role::Watch, context.progress())
                     .await
             }
-            Command::Drive(args) => drive(args, &desk).await,
-            Command::Pause(args) => steer::pause(args, &desk).await,
-            Command::Resume(args) => steer::resume(args, &desk).await,
-            Command::Abort(args) => steer::abort(args, &desk).await,
-            Command::Retry(args) => steer::retry(args, &desk).await,
-            Command::Rollback(args) => steer::rollback(args, &desk).await,
+            Command::Drive(args) => drive(args, &context).await,
+            Command::Pause(args) => controls::pause(args, &context).await,
+            Command::Resume(args) => controls::resume(args, &context).await,
+            Command::Abort(args) => controls::abort(args, &context).await,
+            Command::Retry(args) => controls::retry(args, &context).await,
+            Command::Rollback(args) => controls::rollback(args, &context).await,
         }
     })
 }
 
 /// What every command works with.
-struct Desk<'a> {
+struct Context<'a> {
     connection: Connection,
     subjects: Subjects,
     is_json: bool,
     console: &'a Console,
 }
 
-impl Desk<'_> {
+impl Context<'_> {
     async fn rollouts(&self) -> Result<Rollouts, CliError> {
         let rollouts = Rollouts::open(&self.connection, &self.subjects).await;
         rollouts.map_err(CliError::from)
@@ -229,14 +230,14 @@ impl Desk<'_> {
     }
 }
 
-async fn drive(args: &DriveArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
-    let controller = desk.controller(&args.driving)?;
+async fn drive(args: &DriveArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+    let controller = context.controller(&args.driving)?;
     if let Some(id) = &args.id {
-        return desk
-            .follow_as(&controller, id, Role::Drive, desk.progress())
+        return context
+            .follow_as(&controller, id, Role::Drive, context.progress())
             .await;
     }
-    let rollouts = desk.rollouts().await?;
+    let rollouts = context.rollouts().await?;
     let mut worst = None;
     loop {
         let (all, _) = rollouts.list().await.map_err(CliError::from)?;
@@ -245,12 +246,12 @@ async fn drive(args: &DriveArgs, desk: &Desk<'_>) -> Result<Verdict, CliError> {
         let abandoned = all.iter().filter(|stored| is_abandoned(&stored.rollout));
         let driving = abandoned.map(|stored| {
             let id = &stored.rollout.id;
-            desk.follow_as(&controller, id, Role::Drive, desk.progress())
+            context.follow_as(&controller, id, Role::Drive, context.progress())
         });
         let driven = join_all(driving).await;
         if driven.is_empty() && !args.forever {
             if worst.is_none() {
-                desk.say("no rollout waits for somebody to drive it\n");
+                context.say("no rollout waits for somebody to drive it\n");
             }
             return Ok(Verdict::exit(worst.unwrap_or_default()));
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::look::{counted, progress_line, state_line};
+use super::show::{counted, progress_line, state_line};
 use crate::cli::output::Console;
 use ccm_core::model::node::NodeName;
 use ccm_core::model::rollout::{Progress as Of, Rollout, State, Tally};

@@ -13,10 +13,10 @@ mod batch;
 mod cfengine;
 mod dnf;
 mod error;
-mod select;
-mod shared;
+mod run_cache;
 #[cfg(test)]
-pub(in crate::resource) mod stage;
+pub(in crate::resource) mod scripted_host;
+mod select;
 #[cfg(test)]
 mod tests;
 pub mod versions;
@@ -28,8 +28,8 @@ use std::time::Duration;
 pub use batch::{Batch, BatchError, Wish};
 pub use cfengine::ModuleError;
 pub use error::{Complaint, PackageError};
+pub use run_cache::Shared;
 pub use select::Provider;
-pub use shared::Shared;
 
 use super::{Done, Host, Plan, ResourceError};
 use crate::model::resource::{Package, Resource, UpdateIndex};

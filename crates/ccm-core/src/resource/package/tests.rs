@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::super::{Managed, Planned, ProviderError, ResourceError, Selected, select_provider};
-use super::stage::{Answered, Stage, try_all};
+use super::scripted_host::{Answered, ScriptedHost, try_all};
 use super::*;
 use crate::model::resource::{Properties, decode};
 use crate::model::{TypeName, document};
@@ -56,21 +56,21 @@ fn resource_of(properties: &Json) -> Resource {
 }
 
 fn run(case: &Case) -> Result<(), String> {
-    let stage = Stage::new();
+    let scripted = ScriptedHost::new();
     for program in &case.programs {
-        stage.runner.install(program);
+        scripted.runner.install(program);
     }
     for command in &case.commands {
-        stage.answer(command);
+        scripted.answer(command);
     }
     if case.many {
-        stage.shared.expect_many();
+        scripted.shared.expect_many();
     }
-    let found = converge(case, stage.host()).unwrap_or_else(|error| Expected {
+    let found = converge(case, scripted.host()).unwrap_or_else(|error| Expected {
         error: Some(error),
         ..Expected::default()
     });
-    stage.check_calls(&case.commands)?;
+    scripted.check_calls(&case.commands)?;
     if found != case.expect {
         return Err(format!("came to {found:#?}"));
     }
@@ -140,42 +140,48 @@ const LIST: [&str; 3] = [
 
 #[test]
 fn two_hundred_packages_of_a_run_cost_one_process() {
-    let stage = Stage::new();
+    let scripted = ScriptedHost::new();
     let lines: String = (0..200)
         .map(|number| format!("p{number} 1.{number} amd64 installed\n"))
         .collect();
-    stage.runner.answer(&LIST, 0, &lines);
-    stage.shared.expect_many();
+    scripted.runner.answer(&LIST, 0, &lines);
+    scripted.shared.expect_many();
     for number in 0..200 {
-        let state = inspect_apt(&package(&format!("p{number}")), stage.host());
+        let state = inspect_apt(&package(&format!("p{number}")), scripted.host());
         assert_eq!(state.common.ensure, format!("1.{number}"));
     }
     assert_eq!(
-        inspect_apt(&package("p200"), stage.host()).common.ensure,
+        inspect_apt(&package("p200"), scripted.host()).common.ensure,
         "absent"
     );
-    assert_eq!(stage.runner.calls().len(), 1);
+    assert_eq!(scripted.runner.calls().len(), 1);
 }
 
 #[test]
 fn a_list_is_read_again_after_a_change() {
-    let stage = Stage::new();
-    stage.runner.answer(&LIST, 0, "a 1 amd64 installed\n");
-    stage.runner.answer(&LIST, 0, "a 2 amd64 installed\n");
-    stage.shared.expect_many();
-    assert_eq!(inspect_apt(&package("a"), stage.host()).common.ensure, "1");
-    stage.shared.forget();
-    assert_eq!(inspect_apt(&package("a"), stage.host()).common.ensure, "2");
+    let scripted = ScriptedHost::new();
+    scripted.runner.answer(&LIST, 0, "a 1 amd64 installed\n");
+    scripted.runner.answer(&LIST, 0, "a 2 amd64 installed\n");
+    scripted.shared.expect_many();
+    assert_eq!(
+        inspect_apt(&package("a"), scripted.host()).common.ensure,
+        "1"
+    );
+    scripted.shared.forget();
+    assert_eq!(
+        inspect_apt(&package("a"), scripted.host()).common.ensure,
+        "2"
+    );
 }
 
 #[test]
 fn every_command_of_apt_is_told_not_to_ask_anyone() {
-    let stage = Stage::new();
-    stage
+    let scripted = ScriptedHost::new();
+    scripted
         .runner
         .answer(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
-    inspect_apt(&package("a"), stage.host());
-    let env: Vec<String> = stage.runner.calls()[0]
+    inspect_apt(&package("a"), scripted.host());
+    let env: Vec<String> = scripted.runner.calls()[0]
         .env
         .iter()
         .map(|(name, value)| format!("{name}={value}"))
@@ -242,27 +248,27 @@ fn hostile_names_and_versions_are_refused_before_any_provider_is_asked() {
 
 #[test]
 fn one_of_us_waits_for_the_other_and_says_for_whom() {
-    let stage = Stage::new();
-    stage
+    let scripted = ScriptedHost::new();
+    scripted
         .runner
         .answer(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
     let patience = Duration::from_secs(60);
     let _held = FileLock::acquire(
-        stage.shared.lock_file(),
+        scripted.shared.lock_file(),
         "package#b",
         patience,
-        &stage.clock,
+        &scripted.clock,
     );
     let resource = package("a");
-    stage.install_apt();
-    let managed = managed(&resource, stage.host()).unwrap();
-    let state = managed.inspect(stage.host()).unwrap();
-    let planned = managed.plan(&state, false, stage.host()).unwrap();
-    let error = carry_out(&managed, &planned, stage.host()).unwrap_err();
+    scripted.install_apt();
+    let managed = managed(&resource, scripted.host()).unwrap();
+    let state = managed.inspect(scripted.host()).unwrap();
+    let planned = managed.plan(&state, false, scripted.host()).unwrap();
+    let error = carry_out(&managed, &planned, scripted.host()).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("(package#b) after 600s"), "{text}");
     assert_eq!(
-        stage.runner.calls().len(),
+        scripted.runner.calls().len(),
         1,
         "nothing was run under a foreign lock"
     );
@@ -270,18 +276,18 @@ fn one_of_us_waits_for_the_other_and_says_for_whom() {
 
 #[test]
 fn a_list_that_is_cut_short_is_an_error() {
-    let stage = Stage::new();
+    let scripted = ScriptedHost::new();
     let output = Output {
         stdout: b"a 1 amd64 installed\n".to_vec(),
         stdout_truncated: true,
         ..Output::default()
     };
-    stage.runner.expect(&LIST, Ok(output));
-    stage.shared.expect_many();
+    scripted.runner.expect(&LIST, Ok(output));
+    scripted.shared.expect_many();
     let resource = package("a");
-    stage.install_apt();
-    let managed = managed(&resource, stage.host()).unwrap();
-    let error = managed.inspect(stage.host()).unwrap_err();
+    scripted.install_apt();
+    let managed = managed(&resource, scripted.host()).unwrap();
+    let error = managed.inspect(scripted.host()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "dpkg-query printed more than 67108864 bytes"

@@ -12,23 +12,23 @@
 
 mod compare;
 mod error;
-mod place;
 mod post;
 mod render;
 mod source;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod write;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 pub use compare::{Item, Survey, Verdict, survey};
 pub use error::{PostError, ScaffoldError};
-pub use place::write;
 pub use post::Posts;
 pub use render::{Job, Rendered, RenderedFile, Variables, render};
 pub use source::Sources;
+pub use write::write;
 
 use super::{Done, Host, Plan, ResourceError};
 use crate::model::resource::{Resource, Scaffold};
@@ -256,7 +256,7 @@ pub(super) fn change(
             let sensitive = resource.common.sensitive;
             let forgotten = write(target, rendered, look.changed(), posts, sensitive, host)?;
             if purge {
-                place::remove(target, look.foreign())?;
+                write::remove(target, look.foreign())?;
             }
             Ok(Done {
                 warning: warning(&forgotten),
@@ -264,8 +264,8 @@ pub(super) fn change(
             })
         }
         Action::Remove => {
-            place::remove(target, look.remaining())?;
-            place::remove_empty(target, &look.survey.directories)?;
+            write::remove(target, look.remaining())?;
+            write::remove_empty(target, &look.survey.directories)?;
             Ok(Done::default())
         }
     }

@@ -6,10 +6,10 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::way::Lost;
+use super::safe_open::Lost;
 use super::{
-    Attributes, FileError, FileKind, Place, change_attributes, failed, parent_of, set_attributes,
-    way,
+    Attributes, FileError, FileKind, Place, change_attributes, failed, parent_of, safe_open,
+    set_attributes,
 };
 
 /// Makes a directory, with those it is in, and gives it its owner and mode. One that exists is
@@ -23,7 +23,7 @@ pub fn create_directory(path: &Path, attributes: &Attributes) -> Result<(), File
         return Err(FileError::NoName(path.to_owned()));
     };
     let parent = parent_of(path);
-    let directory = way::make(parent, attributes.mode.unwrap_or(0o777))
+    let directory = safe_open::make(parent, attributes.mode.unwrap_or(0o777))
         .map_err(|lost| lost.during("mkdir", parent))?;
     let place = Place {
         path,
@@ -52,14 +52,14 @@ pub fn create_directory(path: &Path, attributes: &Attributes) -> Result<(), File
 /// Makes a directory, with those it is in, that only we can enter. One that exists is taken as
 /// it is, unless it is somebody else's or others may write to it.
 pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
-    let handle = way::make(path, 0o700).map_err(|lost| lost.during("mkdir", path))?;
+    let handle = safe_open::make(path, 0o700).map_err(|lost| lost.during("mkdir", path))?;
     check_private(&handle, path)
 }
 
 /// Checks that a directory of our own is nobody else's and that others may not write to it. One
 /// that does not exist is fine.
 pub fn check_private_dir(path: &Path) -> Result<(), FileError> {
-    match way::enter(path) {
+    match safe_open::enter(path) {
         Ok(handle) => check_private(&handle, path),
         Err(Lost::Os(Errno::NOENT)) => Ok(()),
         Err(lost) => Err(lost.during("open", path)),
@@ -68,7 +68,7 @@ pub fn check_private_dir(path: &Path) -> Result<(), FileError> {
 
 fn check_private(handle: &OwnedFd, path: &Path) -> Result<(), FileError> {
     let stat = rustix::fs::fstat(handle).map_err(failed::<Errno>("stat", path))?;
-    if !way::is_ours(stat.st_uid) {
+    if !safe_open::is_ours(stat.st_uid) {
         return Err(FileError::Foreign {
             path: path.to_owned(),
             owner: stat.st_uid,

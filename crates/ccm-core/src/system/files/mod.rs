@@ -22,36 +22,36 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::{Cause, RandomError};
-use way::Lost;
+use safe_open::Lost;
 
 mod append;
+mod atomic_write;
 mod directory;
 mod glob;
-mod guard;
-mod in_place;
-mod look;
-mod note;
-mod private;
+mod inspect;
+mod private_dir;
+mod random_access;
 mod remove;
-mod store;
+mod safe_open;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod way;
+mod trusted_read;
+mod xattr;
 
 pub use append::append;
+pub use atomic_write::{Content, Durability, store, store_with, store_with_note, write_private};
 pub use directory::{check_private_dir, create_directory, create_private_dir};
 pub use glob::{BadPattern, Glob, GlobError, expand};
-pub use guard::{Writers, guard, read_guarded, read_secret};
-pub use in_place::{InPlace, sync_directory};
-pub use look::{
+pub use inspect::{
     FileKind, Metadata, inspect, inspect_and_hash, list, open, read, read_to_string, sha256,
 };
-pub use note::{Note, note, set_note};
-pub use private::PrivateDir;
+pub use private_dir::PrivateDir;
+pub use random_access::{InPlace, sync_directory};
 pub use remove::{remove, remove_recursive};
-pub use store::{Content, Durability, store, store_with, store_with_note, write_private};
 pub use tree::Tree;
+pub use trusted_read::{Writers, guard, read_guarded, read_secret};
+pub use xattr::{Note, note, set_note};
 
 /// What went wrong with which path.
 #[derive(Debug, thiserror::Error)]
@@ -196,7 +196,7 @@ impl Attributes {
 pub fn set_attributes(path: &Path, attributes: &Attributes) -> Result<(), FileError> {
     if path.file_name().is_none() {
         // The root, or a way back: there is nothing above to go through.
-        let handle = way::enter(path).map_err(|lost| lost.during("open", path))?;
+        let handle = safe_open::enter(path).map_err(|lost| lost.during("open", path))?;
         let stat = rustix::fs::fstat(&handle).map_err(failed("stat", path))?;
         return change_attributes(&handle, &stat, path, attributes);
     }
@@ -266,7 +266,7 @@ impl<'a> Place<'a> {
         let name = path.file_name().ok_or(Lost::Os(Errno::INVAL))?;
         Ok(Self {
             path,
-            directory: way::enter(parent_of(path))?,
+            directory: safe_open::enter(parent_of(path))?,
             name,
         })
     }
@@ -282,7 +282,7 @@ impl<'a> Place<'a> {
     /// who may write to a directory may link any file into it, one of root's too.
     fn may_be_shared(&self, opened: &Stat) -> Result<bool, FileError> {
         let directory = rustix::fs::fstat(&self.directory).map_err(self.failed("stat"))?;
-        if !way::may_be_planted(&directory) {
+        if !safe_open::may_be_planted(&directory) {
             return Ok(false);
         }
         if directory.st_mode & 0o022 == 0 && opened.st_uid == directory.st_uid {

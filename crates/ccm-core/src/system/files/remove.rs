@@ -12,7 +12,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::way::Lost;
+use super::safe_open::Lost;
 use super::{FileError, Place, failed};
 
 /// How often a directory is emptied again because someone keeps filling it.

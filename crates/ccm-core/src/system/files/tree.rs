@@ -13,8 +13,10 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::store::{store_at, temporary_name};
-use super::{Attributes, Durability, FileError, FileKind, Place, change_attributes, failed, way};
+use super::atomic_write::{store_at, temporary_name};
+use super::{
+    Attributes, Durability, FileError, FileKind, Place, change_attributes, failed, safe_open,
+};
 
 /// The permissions of directories that no one asked for.
 const PARENT_MODE: Mode = Mode::from_raw_mode(0o755);
@@ -32,7 +34,7 @@ impl Tree {
     /// Opens an existing directory. It may be a link, or behind one, if nobody else could have put
     /// that there.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let root = way::enter(path).map_err(|lost| lost.during("open", path))?;
+        let root = safe_open::enter(path).map_err(|lost| lost.during("open", path))?;
         Ok(Self {
             path: path.to_owned(),
             root,

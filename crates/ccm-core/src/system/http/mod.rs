@@ -12,8 +12,8 @@
 //! back, `trust` who may sign for a server.
 
 mod body;
-mod hop;
-mod trust;
+mod redirect;
+mod tls;
 
 use std::error::Error;
 use std::fmt;
@@ -28,10 +28,10 @@ use super::{Cause, Clock, Digest};
 use crate::model::secret::{Secret, redact_url};
 use crate::model::text::go_duration;
 use body::Body;
-use hop::Hop;
-use trust::TrustError;
+use redirect::Hop;
+use tls::TrustError;
 
-pub use trust::Trust;
+pub use tls::Trust;
 
 /// How many redirects are followed.
 const MOST_REDIRECTS: usize = 10;

@@ -21,10 +21,10 @@ mod detach;
 mod lookup;
 mod passthrough;
 mod process;
+mod process_tree;
 mod scripted;
 #[cfg(test)]
 mod tests;
-mod tree;
 
 pub use detach::{Detached, detach, lead_session};
 pub use passthrough::Passthrough;

@@ -23,7 +23,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::Cause;
 use super::capture::{Capture, Lines};
-use super::{Command, Output, RunError, Runner, lookup, tree};
+use super::{Command, Output, RunError, Runner, lookup, process_tree};
 
 /// How long output may stay open after the process itself is gone.
 const GRACE: Duration = Duration::from_secs(2);
@@ -280,7 +280,7 @@ impl<'a> Process<'a> {
             .flatten()
             .filter_map(|pipe| Some(rustix::fs::fstat(pipe).ok()?.st_ino))
             .collect();
-        tree::kill(Pid::from_child(&self.child), &output);
+        process_tree::kill(Pid::from_child(&self.child), &output);
         for _ in 0..MOST_TICKS {
             // A process that the kernel holds cannot be waited for; better a zombie than to hang.
             match self.child.try_wait() {

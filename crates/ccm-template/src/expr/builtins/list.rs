@@ -4,10 +4,10 @@ use super::{
     Builtin, INT, Overload, TEXT, argument, checked, kind_name, only, overloads, wrong_number,
 };
 use crate::expr::budget::Budget;
-use crate::expr::each::sorted_by;
 use crate::expr::kind::Kind;
 use crate::expr::ops;
-use crate::expr::val::{Reason, Val};
+use crate::expr::predicates::sorted_by;
+use crate::expr::runtime_value::{Reason, Val};
 
 const LIST: Kind = Kind::LIST;
 

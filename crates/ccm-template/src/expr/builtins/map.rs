@@ -6,7 +6,7 @@ use super::{Builtin, argument, checked, kind_name, only, wrong_number};
 use crate::expr::budget::Budget;
 use crate::expr::kind::{Item, Kind};
 use crate::expr::ops;
-use crate::expr::val::{Key, Reason, Val};
+use crate::expr::runtime_value::{Key, Reason, Val};
 
 pub(super) static BUILTINS: &[Builtin] = &[
     checked("get", get_kind, get),

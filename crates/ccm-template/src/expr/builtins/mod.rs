@@ -3,15 +3,15 @@
 //! Built-ins that run a predicate are part of the grammar and live in `eval`. The rest is plain
 //! functions from values to a value, grouped by what they work on.
 
+mod date;
 mod list;
 mod map;
 mod number;
 mod text;
-mod when;
 
 use super::budget::Budget;
 use super::kind::{Item, Kind};
-use super::val::{Reason, Val};
+use super::runtime_value::{Reason, Val};
 
 /// A built-in function.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ static TABLES: [&[Builtin]; 5] = [
     number::BUILTINS,
     list::BUILTINS,
     map::BUILTINS,
-    when::BUILTINS,
+    date::BUILTINS,
 ];
 
 const TEXT: Kind = Kind::Text;

@@ -6,7 +6,7 @@ use super::{Builtin, INT, Overload, argument, checked, kind_name, only, overload
 use crate::expr::budget::Budget;
 use crate::expr::kind::Kind;
 use crate::expr::ops;
-use crate::expr::val::{Number, Reason, Val};
+use crate::expr::runtime_value::{Number, Reason, Val};
 use ccm_value::Value;
 
 pub(super) static BUILTINS: &[Builtin] = &[

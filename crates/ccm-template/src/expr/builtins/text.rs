@@ -6,7 +6,7 @@ use super::{Builtin, INT, Overload, TEXT, TEXTS, argument, checked, kind_name, o
 use crate::expr::budget::Budget;
 use crate::expr::kind::Kind;
 use crate::expr::ops;
-use crate::expr::val::{MEMORY, Reason, Val, count};
+use crate::expr::runtime_value::{MEMORY, Reason, Val, count};
 use crate::{base64, text};
 use ccm_value::{Value, json};
 

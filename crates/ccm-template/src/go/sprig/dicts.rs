@@ -9,7 +9,7 @@ use std::rc::Rc;
 use crate::CallError;
 use crate::go::call::{Answer, Args, Native, as_dict, as_str, shown, takes, takes_from};
 use crate::go::datum::{Datum, Dict, Entries};
-use crate::go::meter::Meter;
+use crate::go::limits::Meter;
 
 /// Returns the function of a name.
 pub(super) fn find(name: &str) -> Option<Native> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::go::call::{Answer, Args, Native, shown, takes, takes_from};
 use crate::go::datum::{Datum, Element, Entries};
-use crate::go::meter::Meter;
+use crate::go::limits::Meter;
 use crate::{CallError, text};
 use ccm_value::quote::quote;
 

@@ -9,13 +9,13 @@ use rustix::fs::CWD;
 use super::super::Digest;
 use super::*;
 
+mod atomic_write;
 mod attributes;
 mod directory;
-mod guard;
-mod look;
+mod inspect;
 mod remove;
-mod store;
-mod way;
+mod safe_open;
+mod trusted_read;
 
 const EVERYTHING: Attributes = Attributes {
     uid: Some(1234),

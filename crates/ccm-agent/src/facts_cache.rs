@@ -1,0 +1,204 @@
+//! The facts of a node over time: gathered when asked for, and kept for a while, because asking
+//! often must not cost often.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::metrics::Metrics;
+use ccm_core::facts::{Gatherer, Places};
+use ccm_core::run::log::Log;
+use ccm_core::system::Clock;
+use ccm_template::env::Facts;
+use ccm_value::Value;
+use ccm_value::value::Map;
+
+/// Host facts that change by themselves; nobody selects nodes by them.
+const VOLATILE: [&str; 2] = ["uptime", "procs"];
+
+/// Keeps the facts of this node until they are too old.
+pub struct FactsCache {
+    places: Places,
+    clock: Arc<dyn Clock>,
+    /// Facts that are younger are not gathered again.
+    floor: Duration,
+    held: Mutex<Option<(Duration, Arc<Gathering>)>>,
+    /// Facts that hold instead of the machine's.
+    fixed: Option<Value>,
+    metrics: Metrics,
+    log: Log,
+}
+
+/// One gathering of facts, and how many of its warnings were logged.
+struct Gathering {
+    gatherer: Arc<Gatherer>,
+    logged: AtomicUsize,
+}
+
+impl Gathering {
+    /// Logs and counts what went wrong since this was last asked.
+    fn report(&self, metrics: &Metrics, log: &Log) {
+        let warnings = self.gatherer.warnings();
+        let logged = self.logged.fetch_max(warnings.len(), Ordering::Relaxed);
+        for warning in warnings.into_iter().skip(logged) {
+            metrics.facts_failed();
+            log.warn(warning);
+        }
+    }
+}
+
+impl FactsCache {
+    pub fn new(
+        places: Places,
+        clock: Arc<dyn Clock>,
+        floor: Duration,
+        metrics: Metrics,
+        log: Log,
+    ) -> Self {
+        Self {
+            places,
+            clock,
+            floor,
+            held: Mutex::default(),
+            fixed: None,
+            metrics,
+            log,
+        }
+    }
+
+    /// Returns one that always has these facts, whatever the machine is.
+    pub fn fixed(facts: Value, clock: Arc<dyn Clock>, metrics: Metrics, log: Log) -> Self {
+        let places = Places::from_env(&BTreeMap::new());
+        Self {
+            fixed: Some(facts),
+            ..Self::new(places, clock, Duration::ZERO, metrics, log)
+        }
+    }
+
+    /// Returns the facts for one run or question; sections are read when they are named.
+    pub fn current(&self) -> Facts {
+        if let Some(fixed) = &self.fixed {
+            return Facts::Known(fixed.clone());
+        }
+        let gathering = self.gathering();
+        let gather = gathering.gatherer.clone().into_source();
+        let (clock, metrics, log) = (self.clock.clone(), self.metrics.clone(), self.log.clone());
+        Facts::Lazy(Arc::new(move |section| {
+            let began = clock.monotonic();
+            let facts = gather(section);
+            let took = clock.monotonic().saturating_sub(began);
+            metrics.facts_gathered(took);
+            metrics.facts_resolved(took);
+            gathering.report(&metrics, &log);
+            facts
+        }))
+    }
+
+    /// Returns the facts that selections go by: what the administrator set, and what the host is.
+    pub fn for_selection(&self) -> Value {
+        if let Some(fixed) = &self.fixed {
+            return fixed.clone();
+        }
+        let gathering = self.gathering();
+        let gatherer = &gathering.gatherer;
+        let mut facts: Map = match gatherer.custom_facts().as_map() {
+            Some(custom) => custom.clone(),
+            None => Map::new(),
+        };
+        if let Some(host) = gatherer.section("host") {
+            facts.insert("host".into(), without_volatile(&host));
+        }
+        gathering.report(&self.metrics, &self.log);
+        facts.into()
+    }
+
+    /// Makes the next question gather anew, however young the facts are.
+    pub fn forget(&self) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn gathering(&self) -> Arc<Gathering> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.monotonic();
+        match &*held {
+            Some((since, gathering)) if now.saturating_sub(*since) < self.floor => {
+                gathering.clone()
+            }
+            _ => {
+                let gatherer = Gatherer::new(self.places.clone(), self.clock.clone());
+                let gathering = Arc::new(Gathering {
+                    gatherer: Arc::new(gatherer),
+                    logged: AtomicUsize::new(0),
+                });
+                *held = Some((now, gathering.clone()));
+                gathering
+            }
+        }
+    }
+}
+
+fn without_volatile(facts: &Value) -> Value {
+    let Some(map) = facts.as_map() else {
+        return facts.clone();
+    };
+    let kept = map
+        .iter()
+        .filter(|(key, _)| !VOLATILE.contains(&&***key))
+        .map(|(key, value)| (key.clone(), without_volatile(value)));
+    kept.collect::<Map>().into()
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use chrono::DateTime;
+
+    use super::*;
+    use ccm_core::engine::Level;
+    use ccm_core::run::log::Style;
+    use ccm_core::system::{FixedClock, SystemClock};
+
+    #[test]
+    fn facts_are_gathered_again_only_when_they_are_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("choria/ccm/facts.yaml");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "site: one\n").unwrap();
+        let home = directory.path().to_str().unwrap().to_owned();
+        let environ = BTreeMap::from([("XDG_CONFIG_HOME".to_owned(), home)]);
+        let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
+        let keeper = FactsCache::new(
+            Places::from_env(&environ),
+            clock.clone(),
+            Duration::from_secs(120),
+            Metrics::new("0.0.0"),
+            Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock),
+        );
+        assert_eq!(keeper.current().section("site"), Some("one".into()));
+        std::fs::write(&file, "site: two\n").unwrap();
+        clock.advance(Duration::from_secs(119));
+        assert_eq!(keeper.current().section("site"), Some("one".into()));
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(keeper.current().section("site"), Some("two".into()));
+    }
+
+    #[test]
+    fn selections_see_what_the_host_is_and_not_how_long_it_is_up() {
+        let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
+        let places = Places::from_env(&BTreeMap::new());
+        let keeper = FactsCache::new(
+            places,
+            clock,
+            Duration::from_secs(120),
+            Metrics::new("0.0.0"),
+            Log::to(std::io::sink(), Style::Text, Level::Error, SystemClock),
+        );
+        let facts = keeper.for_selection();
+        let info = facts.get("host").and_then(|host| host.get("info")).unwrap();
+        assert!(info.get("hostname").is_some(), "{info}");
+        assert_eq!(info.get("uptime"), None);
+    }
+}

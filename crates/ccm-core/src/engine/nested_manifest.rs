@@ -1,0 +1,158 @@
+//! Manifests inside manifests: the `apply` type. A child runs in its parent's session and can only
+//! be held shorter than its parent: noop and health-check-only are never taken back.
+
+use super::apply_manifest::RunError;
+use super::{Engine, Level, Line, Scope, directory_of};
+use crate::engine::apply_resource::ApplyError;
+use crate::hiera::{Handed, Layers};
+use crate::manifest::{self, Input, Manifest, ManifestError};
+use crate::model::TypeName;
+use crate::model::id::Reference;
+use crate::model::resource::{Apply, Resource};
+use crate::model::state::{ApplyDetail, Detail, State};
+use crate::system::files::{self, FileError};
+
+/// How deep manifests may nest.
+const MAX_DEPTH: usize = 10;
+
+/// Why a child manifest failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ChildError {
+    #[error("maximum apply depth of {MAX_DEPTH} exceeded")]
+    TooDeep,
+    #[error("apply resources are denied")]
+    Denied,
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("child manifest had {0} failed resources")]
+    Failed(usize),
+}
+
+impl Engine<'_> {
+    /// Runs the manifest a resource names and returns how its resources came out.
+    pub(super) fn apply_child(
+        &mut self,
+        parent: &Scope,
+        resource: &Resource,
+        apply: &Apply,
+    ) -> Result<State, ApplyError> {
+        let (scope, manifest) = self.load_child(parent, resource, apply)?;
+        let has_apply = |manifest: &Manifest| {
+            let mut types = manifest.resources.iter().map(|r| r.type_name());
+            types.any(|type_name| type_name == TypeName::Apply)
+        };
+        if !apply.allow_apply && has_apply(&manifest) {
+            return Err(ChildError::Denied.into());
+        }
+        if let Some(claim) = &manifest.governor {
+            // A run has one turn, and this one has begun.
+            let line = Line::new(
+                Level::Warn,
+                "The governor of a nested manifest does not count",
+            );
+            self.say(&scope, line.with("governor", &claim.name));
+        }
+        self.run(&scope, &manifest).map_err(ChildError::Run)?;
+        let counts = self.count(&manifest);
+        let line = closing(&scope, counts.clone());
+        self.sink.borrow_mut().line(&line);
+        if counts.failed_count > 0 {
+            return Err(ChildError::Failed(counts.failed_count).into());
+        }
+        let changed = counts.changed_count > 0;
+        let mut state = State::new(
+            self.machine.clock.now(),
+            &resource.common.name,
+            "present",
+            Detail::Apply(counts),
+        );
+        state.common.changed = changed;
+        state.common.stable = !changed;
+        state.common.noop = scope.mode.noop;
+        Ok(state)
+    }
+
+    fn load_child(
+        &self,
+        parent: &Scope,
+        resource: &Resource,
+        apply: &Apply,
+    ) -> Result<(Scope, Manifest), ChildError> {
+        let depth = parent.depth + 1;
+        if depth >= MAX_DEPTH {
+            return Err(ChildError::TooDeep);
+        }
+        let name = &resource.common.name;
+        let file = parent.working_dir().join(name);
+        let text = files::read_to_string(&file, manifest::MAX_BYTES)?;
+        let mut scope = parent.clone();
+        scope.depth = depth;
+        scope.manifest = Some(name.clone());
+        scope.mode.noop |= apply.noop;
+        scope.mode.health_check_only |= apply.health_check_only;
+        scope.env.working_dir = directory_of(&file);
+        let input = Input {
+            text: &text,
+            source: name,
+            layers: Layers {
+                handed: match &apply.data {
+                    Some(data) => Handed::Property(data.clone()),
+                    None => Handed::Parent(parent.env.data.clone()),
+                },
+                external: parent.external.clone(),
+                ..Layers::default()
+            },
+        };
+        let loaded = manifest::load(input, &mut scope.env, &self.programs);
+        let manifest = match scope.env.hide_rendered {
+            true => loaded.map_err(ManifestError::hidden)?,
+            false => loaded?,
+        };
+        Ok((scope, manifest))
+    }
+
+    /// Counts a manifest's resources by their last event.
+    fn count(&self, manifest: &Manifest) -> ApplyDetail {
+        let mut counts = ApplyDetail {
+            resource_count: manifest.resources.len(),
+            ..ApplyDetail::default()
+        };
+        for resource in &manifest.resources {
+            let reference = Reference {
+                type_name: resource.type_name().as_str(),
+                name: &resource.common.name,
+            };
+            match self.session.last(reference) {
+                Ok(event) if event.blocks() => counts.failed_count += 1,
+                Ok(event) if event.changed => counts.changed_count += 1,
+                _ => {}
+            }
+        }
+        counts
+    }
+}
+
+fn closing(scope: &Scope, counts: ApplyDetail) -> Line {
+    let ApplyDetail {
+        resource_count,
+        changed_count,
+        failed_count,
+    } = counts;
+    let (level, text) = if failed_count > 0 {
+        (Level::Error, "Child manifest had failures")
+    } else if changed_count > 0 {
+        (Level::Warn, "Child manifest had changes")
+    } else {
+        (Level::Info, "Child manifest completed")
+    };
+    Line::new(level, text)
+        .with("manifest", scope.manifest.as_deref().unwrap_or_default())
+        .with("resources", resource_count)
+        .with("changed", changed_count)
+        .with("failed", failed_count)
+        .with("skipped", resource_count - changed_count - failed_count)
+}

@@ -1,0 +1,479 @@
+//! One node as the page shows it: its state in one word, and the line of a table.
+//!
+//! Folded from what the node says (presence, report), what is wanted of it (assignment, labels)
+//! and the runs and resources that events told of. No bus and no clock but the moments that are
+//! handed in, so every colour on the page can be tested as a function.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use tokio::time::Instant;
+
+use super::event_row::{EventRow, short};
+use ccm_core::model::label::Labels;
+use ccm_core::model::node::{Assignment, NodeName, NodeStatus, Refusal, Report, Token};
+use ccm_core::model::run::{RunOutcome, RunSummary};
+use ccm_value::text::maybe_timestamp;
+use ccm_value::{Value, json};
+
+/// How many resources of one node are remembered.
+pub(super) const MOST_RESOURCES: usize = 500;
+
+/// How many beats may be missed where nobody tells that presence has expired: servers before
+/// 2.11 do not.
+const MISSED_BEATS: u32 = 3;
+
+/// The shortest beat that counts for that, so that a busy node is not lost at once.
+const SHORTEST_BEAT: Duration = Duration::from_secs(30);
+
+/// What a node is, in the one word that gives it its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum NodeState {
+    Failed,
+    /// Something is not as the assignment says.
+    Drifted,
+    /// Known, and not there.
+    Offline,
+    Paused,
+    Running,
+    Stable,
+}
+
+impl NodeState {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Failed,
+        Self::Drifted,
+        Self::Offline,
+        Self::Paused,
+        Self::Running,
+        Self::Stable,
+    ];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Drifted => "drifted",
+            Self::Offline => "offline",
+            Self::Paused => "paused",
+            Self::Running => "running",
+            Self::Stable => "stable",
+        }
+    }
+}
+
+/// The line of a node in a table: all that the overview needs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Row {
+    pub(super) name: NodeName,
+    pub(super) state: NodeState,
+    pub(super) version: String,
+    pub(super) groups: Vec<Token>,
+    /// How its last run came out.
+    pub(super) outcome: Option<RunOutcome>,
+    #[serde(with = "maybe_timestamp")]
+    pub(super) ran: Option<DateTime<Utc>>,
+    /// How many resources differ from the assignment.
+    pub(super) drift: usize,
+    /// Nothing was heard since it was assigned something new.
+    pub(super) lagging: bool,
+    /// What one should know about it, in one line.
+    pub(super) note: String,
+}
+
+/// Presence, without the facts.
+#[derive(Debug)]
+struct Presence {
+    status: NodeStatus,
+    /// As text: facts of thousands of nodes are rarely looked at.
+    facts: Box<str>,
+    heard: Instant,
+}
+
+/// All that is known about a node.
+#[derive(Debug)]
+pub(super) struct Node {
+    name: NodeName,
+    presence: Option<Presence>,
+    report: Option<Report>,
+    wanted: Option<Assignment>,
+    labels: Labels,
+    /// The newest run that an event told of.
+    run: Option<RunSummary>,
+    /// The last event about each resource, by type and name.
+    resources: BTreeMap<(String, String), Arc<EventRow>>,
+}
+
+impl Node {
+    pub(super) fn new(name: NodeName) -> Self {
+        Self {
+            name,
+            presence: None,
+            report: None,
+            wanted: None,
+            labels: Labels::default(),
+            run: None,
+            resources: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn set_presence(&mut self, status: Option<NodeStatus>, now: Instant) {
+        self.presence = status.map(|mut status| {
+            let facts = std::mem::take(&mut status.facts);
+            Presence {
+                // A value of ours always has a text.
+                facts: json::compact(&facts).unwrap_or_default().into(),
+                status,
+                heard: now,
+            }
+        });
+    }
+
+    pub(super) fn set_report(&mut self, report: Option<Report>) {
+        self.report = report;
+    }
+
+    pub(super) fn set_wanted(&mut self, wanted: Option<Assignment>) {
+        self.wanted = wanted;
+    }
+
+    pub(super) fn set_labels(&mut self, labels: Labels) {
+        self.labels = labels;
+    }
+
+    /// Notes the run that an event told of, unless a later one is known.
+    pub(super) fn note_run(&mut self, run: RunSummary) {
+        if self
+            .run
+            .as_ref()
+            .is_none_or(|known| known.timestamp <= run.timestamp)
+        {
+            self.run = Some(run);
+        }
+    }
+
+    /// Remembers what happened to a resource last. Returns by how many resources more are known.
+    pub(super) fn note_resource(&mut self, event: &Arc<EventRow>, is_full: bool) -> usize {
+        let key = (event.type_name.clone(), event.name.clone());
+        if let Some(known) = self.resources.get_mut(&key) {
+            *known = event.clone();
+            return 0;
+        }
+        if is_full {
+            return 0;
+        }
+        self.resources.insert(key, event.clone());
+        if self.resources.len() <= MOST_RESOURCES {
+            return 1;
+        }
+        // What was not heard of for longest makes room.
+        let oldest = self.resources.iter().min_by_key(|(_, one)| one.number);
+        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+            self.resources.remove(&key);
+        }
+        0
+    }
+
+    pub(super) fn resource_count(&self) -> usize {
+        self.resources.len()
+    }
+
+    /// Reports whether a node that counts as present was silent for too long.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.presence.as_ref().is_some_and(|presence| {
+            let beat = Duration::from_secs(presence.status.beat).max(SHORTEST_BEAT);
+            now.duration_since(presence.heard) > beat.saturating_mul(MISSED_BEATS)
+        })
+    }
+
+    /// Reports whether nothing but events speaks of it.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.presence.is_none()
+            && self.report.is_none()
+            && self.wanted.is_none()
+            && self.labels.is_empty()
+    }
+
+    /// Returns how many events wait on its disk, and how many it had to give up.
+    pub(super) fn spool(&self) -> (u64, u64) {
+        self.presence.as_ref().map_or((0, 0), |presence| {
+            let spool = presence.status.spool;
+            (spool.pending, spool.dropped)
+        })
+    }
+
+    /// Returns the run that ended last, whoever told of it.
+    fn last_run(&self) -> Option<&RunSummary> {
+        let said = self.presence.as_ref();
+        let said = said.and_then(|presence| presence.status.last_run.as_ref());
+        let reported = self.report.as_ref().and_then(|report| report.run.as_ref());
+        [said, reported, self.run.as_ref()]
+            .into_iter()
+            .flatten()
+            .max_by_key(|run| run.timestamp)
+    }
+
+    /// Reports whether it has not answered to its assignment yet.
+    fn is_lagging(&self) -> bool {
+        let wanted = self.wanted.as_ref().map_or(0, |it| it.generation);
+        let reported = self.report.as_ref().map_or(0, |it| it.generation);
+        reported < wanted
+    }
+
+    /// Returns why it does not follow its assignment.
+    fn refusal(&self) -> Option<&Refusal> {
+        let wanted = self.wanted.as_ref()?.generation;
+        let refusal = self.report.as_ref()?.refusal.as_ref()?;
+        (refusal.generation == Some(wanted)).then_some(refusal)
+    }
+
+    /// Returns why the assignment could not even be tried.
+    fn error(&self) -> &str {
+        let report = self.report.as_ref().filter(|_| !self.is_lagging());
+        report.map_or("", |report| &report.error)
+    }
+
+    fn state(&self) -> NodeState {
+        let Some(presence) = &self.presence else {
+            return NodeState::Offline;
+        };
+        if presence.status.pause.is_some() {
+            return NodeState::Paused;
+        }
+        if presence.status.current_run.is_some() {
+            return NodeState::Running;
+        }
+        let outcome = self.last_run().map(|run| run.outcome);
+        let has_error = !self.error().is_empty() || self.refusal().is_some();
+        if outcome == Some(RunOutcome::Failed) || has_error {
+            return NodeState::Failed;
+        }
+        let has_drift = self
+            .report
+            .as_ref()
+            .is_some_and(|report| !report.drift.is_empty());
+        match has_drift || outcome == Some(RunOutcome::Noop) {
+            true => NodeState::Drifted,
+            false => NodeState::Stable,
+        }
+    }
+
+    fn note(&self, state: NodeState) -> String {
+        let status = self.presence.as_ref().map(|presence| &presence.status);
+        let pause = status.and_then(|status| status.pause.as_ref());
+        let current = status.and_then(|status| status.current_run.as_ref());
+        let drift = self.report.as_ref().and_then(|report| report.drift.first());
+        let text = match state {
+            NodeState::Paused => pause.map(|pause| pause.reason.clone()),
+            NodeState::Running => current.map(|run| run.source.clone()),
+            NodeState::Failed => Some(self.failure()),
+            NodeState::Drifted => Some(drift.map_or_else(
+                || "its last run was a noop that would change something".to_owned(),
+                |one| format!("{}#{}: {}", one.type_name, one.name, one.message),
+            )),
+            NodeState::Stable => status.map(NodeStatus::trust_note),
+            NodeState::Offline => None,
+        };
+        short(&text.unwrap_or_default())
+    }
+
+    /// Returns why it failed, as far as anybody said.
+    fn failure(&self) -> String {
+        if let Some(refusal) = self.refusal() {
+            return refusal.to_string();
+        }
+        let run = self.last_run().filter(|run| !run.error.is_empty());
+        if let Some(run) = run {
+            return run.error.clone();
+        }
+        if !self.error().is_empty() {
+            return self.error().into();
+        }
+        let failed = self.resources.values().filter(|it| it.outcome == "failed");
+        let failed = failed.max_by_key(|event| event.number);
+        failed.map_or_else(String::new, |event| event.text.clone())
+    }
+
+    /// Returns its line.
+    pub(super) fn row(&self) -> Row {
+        let status = self.presence.as_ref().map(|presence| &presence.status);
+        let run = self.last_run();
+        let state = self.state();
+        Row {
+            name: self.name.clone(),
+            state,
+            version: status.map_or_else(String::new, |status| short(&status.version)),
+            groups: status.map_or_else(Vec::new, |status| status.groups.clone()),
+            outcome: run.map(|run| run.outcome),
+            ran: run.map(|run| run.timestamp),
+            drift: self.report.as_ref().map_or(0, |report| report.drift.len()),
+            lagging: self.is_lagging(),
+            note: self.note(state),
+        }
+    }
+
+    /// Returns everything about it, as the API tells it.
+    pub(super) fn document(&self) -> Json {
+        let facts = self.presence.as_ref().map(|presence| &*presence.facts);
+        let facts: Value = facts
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let mut resources: Vec<&Arc<EventRow>> = self.resources.values().collect();
+        resources.sort_by_key(|event| std::cmp::Reverse(event.number));
+        serde_json::json!({
+            "node": self.row(),
+            "status": self.presence.as_ref().map(|presence| &presence.status),
+            "facts": facts,
+            "labels": self.labels,
+            "assignment": self.wanted,
+            "report": self.report,
+            "last_run": self.last_run(),
+            "resources": resources,
+        })
+    }
+
+    /// Reports whether a text is part of its name, a group or a label.
+    pub(super) fn mentions(&self, text: &str) -> bool {
+        let status = self.presence.as_ref().map(|presence| &presence.status);
+        let mut groups = status.into_iter().flat_map(|status| &status.groups);
+        let mut labels = self.labels.iter();
+        self.name.as_str().contains(text)
+            || groups.any(|group| group.as_str().to_lowercase().contains(text))
+            || labels.any(|(name, value)| format!("{name}={value}").to_lowercase().contains(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fixture::{report, run, status};
+    use super::*;
+
+    fn node() -> Node {
+        let mut node = Node::new("web1".parse().unwrap());
+        node.set_presence(Some(status("web1")), Instant::now());
+        node
+    }
+
+    #[test]
+    fn a_node_that_is_only_known_is_offline() {
+        let mut node = Node::new("web1".parse().unwrap());
+        node.set_report(Some(report("web1", 1)));
+        assert_eq!(node.row().state, NodeState::Offline);
+    }
+
+    #[test]
+    fn a_pause_outweighs_what_its_runs_say() {
+        let mut node = node();
+        node.note_run(run("web1", RunOutcome::Failed, 10));
+        assert_eq!(node.row().state, NodeState::Failed);
+        let mut paused = status("web1");
+        paused.pause = serde_json::from_value(json!({
+            "reason": "disk swap", "since": "2027-01-15T08:00:00Z"
+        }))
+        .unwrap();
+        node.set_presence(Some(paused), Instant::now());
+        let row = node.row();
+        assert_eq!(
+            (row.state, row.note.as_str()),
+            (NodeState::Paused, "disk swap")
+        );
+    }
+
+    #[test]
+    fn the_newest_run_counts_whoever_told_of_it() {
+        let mut node = node();
+        node.note_run(run("web1", RunOutcome::Failed, 10));
+        let mut after = report("web1", 1);
+        after.run = Some(run("web1", RunOutcome::Changed, 20));
+        node.set_report(Some(after));
+        assert_eq!(node.row().state, NodeState::Stable);
+        node.note_run(run("web1", RunOutcome::Failed, 5));
+        assert_eq!(node.row().state, NodeState::Stable, "an old run is no news");
+    }
+
+    #[test]
+    fn drift_and_a_noop_run_that_would_change_make_a_node_drifted() {
+        let mut drifted = node();
+        let mut found = report("web1", 1);
+        found.drift = serde_json::from_value(json!([{
+            "type": "file", "name": "/etc/motd", "message": "would change content",
+            "since": "2027-01-15T08:00:00Z"
+        }]))
+        .unwrap();
+        drifted.set_report(Some(found));
+        let row = drifted.row();
+        assert_eq!((row.state, row.drift), (NodeState::Drifted, 1));
+        assert_eq!(row.note, "file#/etc/motd: would change content");
+        let mut noop = node();
+        noop.note_run(run("web1", RunOutcome::Noop, 1));
+        let row = noop.row();
+        assert_eq!(row.state, NodeState::Drifted);
+        assert!(row.note.contains("noop"), "{}", row.note);
+    }
+
+    #[test]
+    fn an_error_about_an_older_assignment_is_no_news() {
+        let mut node = node();
+        let mut failed = report("web1", 1);
+        failed.error = "no such bundle".into();
+        node.set_report(Some(failed));
+        assert_eq!(node.row().state, NodeState::Failed);
+        node.set_wanted(
+            serde_json::from_value(json!({
+                "protocol": "x", "generation": 2, "manifests": [],
+                "assigned": "2027-01-15T08:00:00Z"
+            }))
+            .unwrap(),
+        );
+        let row = node.row();
+        assert_eq!((row.state, row.lagging), (NodeState::Stable, true));
+    }
+
+    #[test]
+    fn a_node_that_misses_its_beats_is_silent() {
+        let node = node();
+        let now = Instant::now();
+        assert!(!node.is_silent(now + Duration::from_secs(80)));
+        assert!(node.is_silent(now + Duration::from_secs(100)));
+    }
+
+    #[test]
+    fn search_finds_names_groups_and_labels() {
+        let mut node = node();
+        let mut grouped = status("web1");
+        grouped.groups = vec!["Frontend".parse().unwrap()];
+        node.set_presence(Some(grouped), Instant::now());
+        node.set_labels(serde_json::from_value(json!({"role": "Edge"})).unwrap());
+        for text in ["web", "front", "role=edge"] {
+            assert!(node.mentions(text), "{text}");
+        }
+        assert!(!node.mentions("db"));
+    }
+
+    #[test]
+    fn so_many_resources_of_a_node_are_remembered_and_no_more() {
+        let mut node = node();
+        let mut known = 0;
+        for number in 0..MOST_RESOURCES as u64 + 10 {
+            let event = EventRow::example(number, "web1", &format!("/etc/{number}"), "stable");
+            known += node.note_resource(&Arc::new(event), false);
+        }
+        assert_eq!(
+            (known, node.resource_count()),
+            (MOST_RESOURCES, MOST_RESOURCES)
+        );
+        assert!(
+            !node
+                .resources
+                .contains_key(&("file".into(), "/etc/0".into()))
+        );
+        let late = EventRow::example(9999, "web1", "/late", "stable");
+        assert_eq!(node.note_resource(&Arc::new(late), true), 0);
+    }
+}

@@ -1,0 +1,286 @@
+//! Decisions about rollouts: made by whoever starts one, proven for each node, checked by
+//! controllers and nodes. What is hashed and signed is laid out in `model::decision`; which keys
+//! count is for callers to say.
+
+use chrono::{DateTime, Utc};
+
+use super::request_signature::{KeyError, PublicKey, Signer};
+use ccm_core::model::decision::{self, Decision, Member, Rollback, Sibling};
+use ccm_core::model::node::{Assignment, NodeName, Token};
+use ccm_core::model::rollout::{Plan, Settings};
+use ccm_core::system::Digest;
+
+/// The longest path that is followed; it would do for more nodes than there are addresses.
+const LONGEST_PATH: usize = 64;
+
+/// What is decided about a rollout, before it is signed.
+#[derive(Clone, Copy, Debug)]
+pub struct Decided<'a> {
+    pub collective: &'a Token,
+    pub rollout: &'a Token,
+    pub created: DateTime<Utc>,
+    /// What every node is assigned; its generation and time do not count.
+    pub assignment: &'a Assignment,
+    pub plan: &'a Plan,
+    pub settings: &'a Settings,
+    pub members: &'a Members,
+}
+
+impl Decided<'_> {
+    /// Returns the decision without a signature.
+    pub fn unsigned(&self) -> Result<Decision, KeyError> {
+        let plan = decision::plan(self.plan, self.settings).map_err(unwritable)?;
+        Ok(Decision {
+            collective: self.collective.clone(),
+            rollout: self.rollout.clone(),
+            created: self.created,
+            content: content_digest(self.assignment)?.unwrap_or_default(),
+            plan: digest(&plan),
+            members: self.members.root().to_owned(),
+            signer: String::new(),
+            signature: String::new(),
+        })
+    }
+
+    /// Returns the decision, signed.
+    pub fn sign(&self, signer: &Signer) -> Result<Decision, KeyError> {
+        let decision = self.unsigned()?;
+        let bytes = decision.signable().map_err(unwritable)?;
+        Ok(Decision {
+            signer: signer.public_key(),
+            signature: signer.sign_bytes(&bytes)?,
+            ..decision
+        })
+    }
+}
+
+/// Returns the signed decision to roll a rollout back.
+pub fn sign_rollback(
+    signer: &Signer,
+    decision: &Decision,
+    now: DateTime<Utc>,
+) -> Result<Rollback, KeyError> {
+    let mut rollback = Rollback {
+        decided: now,
+        signer: signer.public_key(),
+        signature: String::new(),
+    };
+    let bytes = rollback.signable(decision).map_err(unwritable)?;
+    rollback.signature = signer.sign_bytes(&bytes)?;
+    Ok(rollback)
+}
+
+/// Reports whether the holder of a key signed a decision.
+pub fn is_signed(decision: &Decision, key: &PublicKey) -> bool {
+    let bytes = decision.signable();
+    bytes.is_ok_and(|bytes| key.signed(&bytes, &decision.signature))
+}
+
+/// Reports whether the holder of a key signed that this decision is rolled back.
+pub fn is_rollback_signed(rollback: &Rollback, decision: &Decision, key: &PublicKey) -> bool {
+    let bytes = rollback.signable(decision);
+    bytes.is_ok_and(|bytes| key.signed(&bytes, &rollback.signature))
+}
+
+/// Reports whether a node is a member of the decision it is said to be one of.
+pub fn is_member(member: &Member, node: &NodeName) -> bool {
+    if member.path.len() > LONGEST_PATH {
+        return false;
+    }
+    let Ok(leaf) = decision::leaf(node, member.wave, member.previous.as_deref()) else {
+        return false;
+    };
+    let mut hash = digest(&leaf);
+    for sibling in &member.path {
+        let pair = match sibling {
+            Sibling::Left(left) => decision::pair(left, &hash),
+            Sibling::Right(right) => decision::pair(&hash, right),
+        };
+        let Ok(pair) = pair else {
+            return false;
+        };
+        hash = digest(&pair);
+    }
+    hash == member.decision.members
+}
+
+/// Returns the digest of what an assignment makes of a node; nothing for an assignment of nothing.
+pub fn content_digest(assignment: &Assignment) -> Result<Option<String>, KeyError> {
+    let content = decision::content(assignment).map_err(unwritable)?;
+    Ok(content.map(|bytes| digest(&bytes)))
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Digest::of(bytes).to_string()
+}
+
+fn unwritable(_: serde_json::Error) -> KeyError {
+    KeyError::Unwritable
+}
+
+/// The members of a rollout as a tree of hashes, from the leaves up to the root. The last hash of
+/// a row of odd length has no other half and goes up as it is.
+#[derive(Clone, Debug)]
+pub struct Members {
+    rows: Vec<Vec<String>>,
+    root: String,
+}
+
+impl Members {
+    /// Returns the tree of these members, in this order: node, wave, digest of what it was before.
+    pub fn new<'a>(
+        members: impl IntoIterator<Item = (&'a NodeName, usize, Option<&'a str>)>,
+    ) -> Result<Self, KeyError> {
+        let mut row = Vec::new();
+        for (node, wave, previous) in members {
+            let leaf = decision::leaf(node, wave, previous).map_err(unwritable)?;
+            row.push(digest(&leaf));
+        }
+        let mut rows = Vec::new();
+        while row.len() > 1 {
+            let mut above = Vec::with_capacity(row.len().div_ceil(2));
+            for half in row.chunks(2) {
+                above.push(match half {
+                    [left, right] => digest(&decision::pair(left, right).map_err(unwritable)?),
+                    alone => alone.concat(),
+                });
+            }
+            rows.push(std::mem::replace(&mut row, above));
+        }
+        let root = row.into_iter().next().unwrap_or_default();
+        Ok(Self { rows, root })
+    }
+
+    /// Returns the root of the tree.
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// Returns the way from the member at this place to the root.
+    pub fn path(&self, place: usize) -> Vec<Sibling> {
+        let mut place = place;
+        let mut path = Vec::new();
+        for row in &self.rows {
+            // Places come in pairs that differ in the last bit.
+            let other = row.get(place ^ 1).cloned();
+            path.extend(other.map(|hash| {
+                if place.is_multiple_of(2) {
+                    Sibling::Right(hash)
+                } else {
+                    Sibling::Left(hash)
+                }
+            }));
+            place /= 2;
+        }
+        path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: usize) -> NodeName {
+        format!("n{number}").parse().unwrap()
+    }
+
+    fn member(members: &Members, place: usize) -> Member {
+        Member {
+            decision: Decision {
+                collective: "default".parse().unwrap(),
+                rollout: "r1".parse().unwrap(),
+                created: DateTime::UNIX_EPOCH,
+                content: String::new(),
+                plan: String::new(),
+                members: members.root().to_owned(),
+                signer: String::new(),
+                signature: String::new(),
+            },
+            wave: place / 3,
+            previous: None,
+            path: members.path(place),
+        }
+    }
+
+    #[test]
+    fn every_member_is_proven_and_nobody_else() {
+        for count in 1..20 {
+            let names: Vec<NodeName> = (0..count).map(name).collect();
+            let leaves = names.iter().enumerate();
+            let members = Members::new(leaves.map(|(at, node)| (node, at / 3, None))).unwrap();
+            for (place, node) in names.iter().enumerate() {
+                let good = member(&members, place);
+                assert!(is_member(&good, node), "{place} of {count}");
+                assert!(!is_member(&good, &name(count)));
+                assert!(count == 1 || !is_member(&good, &name((place + 1) % count)));
+                let moved = Member {
+                    wave: good.wave + 1,
+                    ..good.clone()
+                };
+                assert!(!is_member(&moved, node));
+                let other_past = Member {
+                    previous: Some("00".repeat(32)),
+                    ..good.clone()
+                };
+                assert!(!is_member(&other_past, node));
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_longer_than_any_is_not_followed() {
+        let names = [name(0)];
+        let members = Members::new([(&names[0], 0, None)]).unwrap();
+        let mut long = member(&members, 0);
+        long.path = vec![Sibling::Left(String::new()); LONGEST_PATH + 1];
+        assert!(!is_member(&long, &names[0]));
+    }
+
+    #[test]
+    fn whatever_is_altered_breaks_the_signature() {
+        let signer = Signer::generate();
+        let key = PublicKey::parse(&signer.public_key()).unwrap();
+        let names = [name(0), name(1)];
+        let members = Members::new(names.iter().map(|node| (node, 0, None))).unwrap();
+        let assignment: Assignment = serde_json::from_value(serde_json::json!({
+            "protocol": "x", "generation": 1, "assigned": "2027-01-15T08:00:00Z",
+            "manifests": [{"name": "app", "digest": "ab".repeat(32)}],
+        }))
+        .unwrap();
+        let (collective, rollout) = ("default".parse().unwrap(), "r1".parse().unwrap());
+        let decided = Decided {
+            collective: &collective,
+            rollout: &rollout,
+            created: DateTime::UNIX_EPOCH,
+            assignment: &assignment,
+            plan: &Plan::default(),
+            settings: &Settings::default(),
+            members: &members,
+        };
+        let good = decided.sign(&signer).unwrap();
+        assert!(is_signed(&good, &key));
+        let changes: [fn(&mut Decision); 6] = [
+            |it| it.collective = "other".parse().unwrap(),
+            |it| it.rollout = "r2".parse().unwrap(),
+            |it| it.created += chrono::TimeDelta::microseconds(1),
+            |it| it.content.push('0'),
+            |it| it.plan.push('0'),
+            |it| it.members.push('0'),
+        ];
+        for change in changes {
+            let mut changed = good.clone();
+            change(&mut changed);
+            assert!(!is_signed(&changed, &key), "{changed:?}");
+        }
+        let rollback = sign_rollback(&signer, &good, DateTime::UNIX_EPOCH).unwrap();
+        assert!(is_rollback_signed(&rollback, &good, &key));
+        let mut later = rollback.clone();
+        later.decided += chrono::TimeDelta::seconds(1);
+        assert!(!is_rollback_signed(&later, &good, &key));
+        let other = Decision {
+            signature: "x".into(),
+            ..good
+        };
+        assert!(!is_rollback_signed(&rollback, &other, &key));
+    }
+}

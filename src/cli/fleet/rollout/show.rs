@@ -1,0 +1,217 @@
+//! `ccm fleet rollout list` and `show`: where rollouts are.
+
+use super::Context;
+use crate::cli::{CliError, Verdict};
+use ccm_core::engine::{Level, Line};
+use ccm_core::model::node::Token;
+use ccm_core::model::rollout::{Progress, Rollout, State, Tally};
+use ccm_core::system::{Clock as _, SystemClock};
+use ccm_fleet::bundle_store::shown;
+use ccm_fleet::decision::signer;
+use ccm_fleet::executor::is_free;
+use ccm_fleet::rollout_store::catch_up;
+use ccm_value::json;
+use ccm_value::text::{go_duration, to_the_second};
+
+/// Shows a rollout, its waves and what became of each node
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The rollout
+    id: Token,
+}
+
+pub(super) async fn list(context: &Context<'_>) -> Result<Verdict, CliError> {
+    let (all, broken) = context
+        .rollouts()
+        .await?
+        .list()
+        .await
+        .map_err(CliError::from)?;
+    for err in broken {
+        context
+            .console
+            .log(&Line::new(Level::Warn, err.to_string()));
+    }
+    let ours: Vec<Rollout> = all.into_iter().map(|stored| stored.rollout).collect();
+    if context.is_json {
+        let text = json::pretty(&ours).map_err(CliError::failed)?;
+        context.console.print(&format!("{text}\n"));
+        return Ok(Verdict::default());
+    }
+    let mut text = String::new();
+    for rollout in ours {
+        text.push_str(&format!(
+            "{} {:<12} {:<32} {}\n",
+            rollout.id,
+            rollout.state.as_str(),
+            shown(&rollout.bundle),
+            counted(&rollout.tally())
+        ));
+    }
+    context.say(&text);
+    Ok(Verdict::default())
+}
+
+pub(super) async fn show(args: &Args, context: &Context<'_>) -> Result<Verdict, CliError> {
+    let stored = context
+        .rollouts()
+        .await?
+        .get(&args.id)
+        .await
+        .map_err(CliError::from)?;
+    let mut rollout = stored.rollout;
+    // Nodes that were away may have converged since somebody drove it.
+    let caught_up = catch_up(&context.connection, &context.subjects, &mut rollout).await;
+    caught_up.map_err(CliError::from)?;
+    context.print_json(&rollout)?;
+    context.say(&described(&rollout));
+    Ok(Verdict::default())
+}
+
+/// Returns how many nodes came to what, leaving out what nobody came to.
+pub(super) fn counted(tally: &Tally) -> String {
+    let Tally {
+        pending,
+        assigned,
+        ok,
+        changed,
+        failed,
+        unhealthy,
+        unreachable,
+        skipped,
+        restored,
+    } = *tally;
+    let counts = [
+        (changed, "changed"),
+        (ok, "ok"),
+        (failed, "failed"),
+        (unhealthy, "unhealthy"),
+        (unreachable, "unreachable"),
+        (skipped, "skipped"),
+        (restored, "restored"),
+        (assigned, "under way"),
+        (pending, "pending"),
+    ];
+    let some = counts.iter().filter(|(count, _)| *count > 0);
+    let words: Vec<String> = some
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    if words.is_empty() {
+        "no nodes".into()
+    } else {
+        words.join(", ")
+    }
+}
+
+/// Returns a state with its reason.
+pub(super) fn state_line(state: &State) -> String {
+    match state {
+        State::Baking { until } => format!("baking until {}", to_the_second(until)),
+        State::Paused { reason, by, .. } => {
+            let by = if by.is_empty() { "somebody" } else { by };
+            match reason.as_str() {
+                "" => format!("paused by {by}"),
+                reason => format!("paused by {by}: {reason}"),
+            }
+        }
+        State::Halted { reason } => format!("halted: {reason}"),
+        State::Aborted { by } if !by.is_empty() => format!("aborted by {by}"),
+        other => other.as_str().into(),
+    }
+}
+
+/// Returns what became of a node, with its reason.
+pub(super) fn progress_line(progress: &Progress) -> String {
+    match progress {
+        Progress::Failed { reason }
+        | Progress::Unhealthy { reason }
+        | Progress::Skipped { reason } => format!("{}: {reason}", progress.as_str()),
+        other => other.as_str().into(),
+    }
+}
+
+fn described(rollout: &Rollout) -> String {
+    let driver = match &rollout.lease {
+        Some(lease) if !is_free(rollout, SystemClock.now()) => lease.holder.as_str(),
+        _ if rollout.state.is_active() => "nobody; `ccm fleet rollout drive` goes on",
+        _ => "nobody",
+    };
+    let signer = match signer(rollout) {
+        Ok(signer) => signer.unwrap_or("nobody").to_owned(),
+        Err(tampered) => format!("nobody, it was changed: {tampered}"),
+    };
+    let mode = if rollout.noop { ", noop" } else { "" };
+    let mut text = format!(
+        "rollout:   {}\nbundle:    {}{mode}\nstate:     {}\nnodes:     {}\nselection: {}\n\
+         created:   {} by {}\nsigned by: {signer}\ndriver:    {driver}\n",
+        rollout.id,
+        shown(&rollout.bundle),
+        state_line(&rollout.state),
+        counted(&rollout.tally()),
+        rollout.selection.join(" "),
+        to_the_second(&rollout.created),
+        rollout.caller,
+    );
+    let settings = &rollout.settings;
+    text.push_str(&format!(
+        "limits:    {}\n",
+        limits(settings.node_timeout, rollout)
+    ));
+    for (number, wave) in rollout.plan.waves.iter().enumerate() {
+        let here = if number == rollout.wave { " *" } else { "" };
+        let tally = Tally::of(wave.nodes.iter().map(|node| rollout.progress(node)));
+        text.push_str(&format!("\n{}{here}: {}\n", wave.name, counted(&tally)));
+        for node in &wave.nodes {
+            let progress = progress_line(rollout.progress(node));
+            text.push_str(&format!("  {node} {progress}\n"));
+        }
+    }
+    for left in &rollout.plan.left_out {
+        text.push_str(&format!("\nleft out: {} ({})\n", left.node, left.reason));
+    }
+    text
+}
+
+fn limits(node_timeout: std::time::Duration, rollout: &Rollout) -> String {
+    let budget = &rollout.settings.budget;
+    let mut words = vec![format!("node timeout {}", go_duration(node_timeout))];
+    match (budget.max_failures, budget.max_failures_percent) {
+        (None, None) => words.push("no failures".into()),
+        (count, percent) => {
+            words.extend(count.map(|count| format!("{count} failures")));
+            words.extend(percent.map(|it| format!("{it} failures of {}", budget.min_sample)));
+        }
+    }
+    let unreachable = budget.max_unreachable;
+    words.extend(unreachable.map(|amount| format!("{amount} unreachable")));
+    let deadline = rollout.settings.deadline;
+    words.extend(deadline.map(|time| format!("until {}", to_the_second(&time))));
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_came_to_is_not_counted() {
+        let tally = Tally {
+            changed: 2,
+            pending: 1,
+            ..Tally::default()
+        };
+        assert_eq!(counted(&tally), "2 changed, 1 pending");
+        assert_eq!(counted(&Tally::default()), "no nodes");
+    }
+
+    #[test]
+    fn a_state_is_told_with_its_reason() {
+        let paused = State::Paused {
+            reason: "lunch".into(),
+            by: "ann".into(),
+            auto: false,
+        };
+        assert_eq!(state_line(&paused), "paused by ann: lunch");
+        assert_eq!(state_line(&State::Done), "done");
+    }
+}

@@ -1,0 +1,274 @@
+//! Asking many nodes: thousands that answer, some that never do, and some that nobody expected.
+//! Nodes are made up here, so that they can misbehave; `fleet` asks real agents.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ccm_core::model::envelope::{Envelope, IDENTITY};
+use ccm_core::model::node::NodeName;
+use ccm_core::system::SystemClock;
+use ccm_fleet::batches::{Course, Pace, sweep};
+use ccm_fleet::scatter::{Ask, Gatherer, Heard, Whom};
+use ccm_fleet::summarize::Outcome;
+use ccm_nats::connection::Message;
+use ccm_nats::{Bytes, Connection, Headers, NatsError, Subject, Subjects, Verb};
+
+use crate::support::nats::NatsServer;
+use crate::support::poll::LIMIT;
+
+fn subjects() -> Subjects {
+    Subjects::new("ccm.v1", "default".parse().unwrap()).unwrap()
+}
+
+fn names(names: &[&str]) -> Vec<NodeName> {
+    names.iter().map(|name| name.parse().unwrap()).collect()
+}
+
+fn ask(verb: Verb, limit: Duration) -> Ask {
+    Ask {
+        verb,
+        body: Bytes::new(),
+        noop: false,
+        diff: false,
+        limit,
+        binding: false,
+    }
+}
+
+async fn gatherer(server: &NatsServer) -> Gatherer {
+    let clock = Arc::new(SystemClock);
+    Gatherer::new(server.client().await, subjects(), "ann@desk", clock).unwrap()
+}
+
+/// Listens on a subject and leaves each request to somebody.
+async fn hear<F: Future<Output = ()> + Send>(
+    server: &NatsServer,
+    on: &str,
+    each: impl Fn(Connection, Message) -> F + Send + 'static,
+) {
+    let client = server.client().await;
+    let mut requests = client.subscribe(&on.parse().unwrap()).await.unwrap();
+    client.flush().await.unwrap();
+    tokio::spawn(async move {
+        while let Some(request) = requests.next().await {
+            each(client.clone(), request).await;
+        }
+    });
+}
+
+async fn answer(client: &Connection, request: &Message, identity: &str, more: &[(&str, &str)]) {
+    let reply: Subject = request.reply.as_deref().unwrap().parse().unwrap();
+    let mut headers = Headers::new().with(IDENTITY, identity).unwrap();
+    for (name, value) in more {
+        headers.set(name, value).unwrap();
+    }
+    client.publish(&reply, headers, "{}".into()).await.unwrap();
+}
+
+/// Returns the word of a subject that names the node.
+fn node_of(request: &Message) -> String {
+    let word = request.subject.split('.').nth(4).unwrap();
+    word.replace('_', ".")
+}
+
+async fn gathered(gatherer: &Gatherer, ask: &Ask, whom: Whom<'_>) -> Vec<Heard> {
+    let mut heard = Vec::new();
+    gatherer
+        .gather(ask, whom, |one| heard.push(one))
+        .await
+        .unwrap();
+    heard.sort_by(|a, b| a.node.cmp(&b.node));
+    heard
+}
+
+fn heard_names(heard: &[Heard]) -> Vec<NodeName> {
+    heard.iter().map(|one| one.node.clone()).collect()
+}
+
+#[tokio::test]
+async fn thousands_of_nodes_are_each_heard_once() {
+    let server = NatsServer::start();
+    let mut nodes: Vec<NodeName> = (0..3000)
+        .map(|number| format!("n{number}.example.net").parse().unwrap())
+        .collect();
+    nodes.sort();
+    hear(&server, "ccm.v1.default.node.*.ping", |client, request| {
+        let node = node_of(&request);
+        async move { answer(&client, &request, &node, &[]).await }
+    })
+    .await;
+    let all = nodes.clone();
+    hear(
+        &server,
+        "ccm.v1.default.all.ping",
+        move |client, request| {
+            let all = all.clone();
+            async move {
+                for node in all {
+                    answer(&client, &request, node.as_str(), &[]).await;
+                }
+            }
+        },
+    )
+    .await;
+    let gatherer = gatherer(&server).await;
+    for whom in [Whom::These(&nodes), Whom::Everyone(&nodes)] {
+        let heard = gathered(&gatherer, &ask(Verb::Ping, LIMIT), whom).await;
+        assert!(heard.iter().all(|one| one.reply.is_ok()));
+        assert_eq!(heard_names(&heard), nodes);
+    }
+}
+
+#[tokio::test]
+async fn a_dead_node_is_told_from_one_that_is_only_silent() {
+    let server = NatsServer::start();
+    hear(
+        &server,
+        "ccm.v1.default.node.good.ensure",
+        |client, request| async move {
+            answer(&client, &request, "good", &[]).await;
+        },
+    )
+    .await;
+    hear(
+        &server,
+        "ccm.v1.default.all.ensure",
+        |client, request| async move {
+            answer(&client, &request, "good", &[]).await;
+        },
+    )
+    .await;
+    hear(&server, "ccm.v1.default.node.silent.*", |_, _| async {}).await;
+    let gatherer = gatherer(&server).await;
+    let nodes = names(&["dead", "good", "silent"]);
+    let limit = Duration::from_secs(2);
+    for whom in [Whom::These(&nodes), Whom::Everyone(&nodes)] {
+        let heard = gathered(&gatherer, &ask(Verb::Ensure, limit), whom).await;
+        let [dead, good, silent] = heard.as_slice() else {
+            panic!("{heard:?}");
+        };
+        assert!(
+            matches!(dead.reply, Err(NatsError::NoResponders(_))),
+            "{dead:?}"
+        );
+        assert!(good.reply.is_ok(), "{good:?}");
+        assert!(
+            matches!(silent.reply, Err(NatsError::NoAnswer { .. })),
+            "{silent:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_broadcast_that_nobody_hears_names_everybody() {
+    let server = NatsServer::start();
+    let gatherer = gatherer(&server).await;
+    let nodes = names(&["a", "b"]);
+    let heard = gathered(&gatherer, &ask(Verb::Ping, LIMIT), Whom::Everyone(&nodes)).await;
+    assert_eq!(heard_names(&heard), nodes);
+    for one in heard {
+        assert!(matches!(one.reply, Err(NatsError::NoResponders(_))));
+    }
+}
+
+#[tokio::test]
+async fn strangers_are_heard_and_nobody_twice() {
+    let server = NatsServer::start();
+    hear(
+        &server,
+        "ccm.v1.default.all.ping",
+        |client, request| async move {
+            for node in ["new", "a", "a", "Not A Name", "b"] {
+                answer(&client, &request, node, &[]).await;
+            }
+        },
+    )
+    .await;
+    let gatherer = gatherer(&server).await;
+    let expected = names(&["a", "b"]);
+    let heard = gathered(
+        &gatherer,
+        &ask(Verb::Ping, LIMIT),
+        Whom::Everyone(&expected),
+    )
+    .await;
+    assert_eq!(heard_names(&heard), names(&["a", "b", "new"]));
+}
+
+#[tokio::test]
+async fn a_request_says_who_asks_and_until_when() {
+    let server = NatsServer::start();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    hear(
+        &server,
+        "ccm.v1.default.node.a.ensure",
+        move |client, request| {
+            let envelope = Envelope::open(|name| request.header(name)).unwrap();
+            tell.send(envelope).unwrap();
+            async move { answer(&client, &request, "a", &[]).await }
+        },
+    )
+    .await;
+    let gatherer = gatherer(&server).await;
+    let nodes = names(&["a"]);
+    let plain = ask(Verb::Ensure, LIMIT);
+    let bound = Ask {
+        noop: true,
+        binding: true,
+        ..plain.clone()
+    };
+    for ask in [&plain, &bound] {
+        gathered(&gatherer, ask, Whom::These(&nodes)).await;
+        let envelope = told.recv().await.unwrap();
+        assert_eq!(envelope.caller, "ann@desk");
+        assert_eq!(envelope.request_id, gatherer.request_id().as_str());
+        assert_eq!(envelope.noop, ask.noop);
+        assert_eq!(envelope.deadline.is_some(), ask.binding);
+    }
+}
+
+#[tokio::test]
+async fn refusals_count_as_what_they_are_and_silence_is_no_failure() {
+    let server = NatsServer::start();
+    hear(
+        &server,
+        "ccm.v1.default.node.*.ensure",
+        |client, request| async move {
+            let node = node_of(&request);
+            let code = match node.as_str() {
+                "denied" => "403",
+                "busy" => "429",
+                _ => "400",
+            };
+            let refusal = [
+                ("Nats-Service-Error", "no"),
+                ("Nats-Service-Error-Code", code),
+            ];
+            answer(&client, &request, &node, &refusal).await;
+        },
+    )
+    .await;
+    let gatherer = gatherer(&server).await;
+    let course = Course {
+        nodes: names(&["busy", "denied", "failed", "spared"]),
+        is_everyone: true,
+    };
+    let pace = Pace {
+        batch: Some("1".parse().unwrap()),
+        max_failures: Some("2".parse().unwrap()),
+    };
+    let mut told = Vec::new();
+    let ask_ensure = ask(Verb::Ensure, LIMIT);
+    let swept = sweep(&gatherer, &ask_ensure, &course, pace, |one| told.push(one));
+    let ended = swept.await.unwrap();
+    let outcomes: Vec<Outcome> = told.iter().map(|one| one.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Busy, Outcome::Denied, Outcome::Failed]);
+    assert!(ended.is_halted);
+    assert_eq!(ended.not_asked, names(&["spared"]));
+    // Nobody listens here, and nobody failed.
+    let deserted = ask(Verb::Status, LIMIT);
+    let swept = sweep(&gatherer, &deserted, &course, pace, |_| {});
+    let ended = swept.await.unwrap();
+    assert!(!ended.is_halted);
+    assert_eq!(ended.counts.exit_code(), 2);
+}
