@@ -19,7 +19,7 @@ use ccm_agent::metrics::Metrics;
 use ccm_agent::publisher::Publisher;
 use ccm_agent::spool::{Class, Limits, Record, Spool};
 use ccm_nats::streams::{self, InitOptions};
-use ccm_nats::{Bytes, Connection, Headers, Patience, Settings, Subject, Subjects, Verb, connect};
+use ccm_nats::{Bytes, Connection, Headers, ConnectMode, Settings, Subject, Subjects, Verb, connect};
 
 mod server;
 
@@ -46,7 +46,7 @@ fn main() {
 
 async fn link(url: &str) -> Connection {
     let settings = Settings::plain(url).unwrap();
-    connect(&settings, Patience::Once(LIMIT), "bench")
+    connect(&settings, ConnectMode::Once(LIMIT), "bench")
         .await
         .unwrap()
 }
@@ -154,7 +154,7 @@ async fn events(connection: &Connection, subjects: &Subjects, room: &Path, url: 
             first.wait().await.unwrap();
         }
         let id = format!("bare-{number}");
-        let sent = connection.begin_stored(&subject, &id, body.clone().into());
+        let sent = connection.begin_publish_stored(&subject, &id, body.clone().into());
         waiting.push_back(sent.await.unwrap());
     }
     for sent in waiting {

@@ -17,7 +17,7 @@ use std::io::BufRead as _;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use ccm_nats::{Connection, Headers, Patience, Settings, Stop, Subject, connect};
+use ccm_nats::{Connection, Headers, ConnectMode, Settings, ReplyLimits, Subject, connect};
 use futures_util::stream::{self, StreamExt as _};
 
 mod server;
@@ -49,7 +49,7 @@ fn subject(text: &str) -> Subject {
 
 async fn link(url: &str) -> Connection {
     let settings = Settings::plain(url).unwrap();
-    connect(&settings, Patience::Once(LIMIT), "bench")
+    connect(&settings, ConnectMode::Once(LIMIT), "bench")
         .await
         .unwrap()
 }
@@ -74,7 +74,7 @@ async fn bare(url: &str, nodes: usize) {
 
 async fn gather(connection: &Connection, nodes: usize) -> (Duration, usize) {
     let began = Instant::now();
-    let stop = Stop {
+    let stop = ReplyLimits {
         expected: Some(nodes),
         silence: Duration::from_secs(3),
         deadline: LIMIT,

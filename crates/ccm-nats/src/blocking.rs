@@ -1,6 +1,6 @@
 //! The bus for code that waits: engines, templates and command lines.
 //!
-//! A [`Bus`] connects when it is first asked something, so a run that needs no server needs none.
+//! A [`BlockingClient`] connects when it is first asked something, so a run that needs no server needs none.
 //! Its work happens on a thread of the client's runtime; the caller only waits for the outcome,
 //! whichever thread it is on.
 
@@ -13,11 +13,11 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-use super::governor::{Governor, Left, Slot};
+use super::governor::{Governor, Release, Slot};
 use super::object::Info;
-use super::{Bytes, Connection, ContextError, NatsError, Patience, Settings, connect};
+use super::{Bytes, Connection, ContextError, NatsError, ConnectMode, Settings, connect};
 use ccm_core::model::registration::Entry;
-use ccm_core::run::bus::{self, BusError, BusErrorKind, SlotRequest};
+use ccm_core::run::nats_client::{self, NatsClientError, NatsClientErrorKind, SlotRequest};
 
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ type Resolve = Box<dyn Fn() -> Result<Settings, ContextError> + Send + Sync>;
 
 /// A handle for code that waits; clones share one connection.
 #[derive(Clone)]
-pub struct Bus(Arc<Inner>);
+pub struct BlockingClient(Arc<Inner>);
 
 struct Inner {
     /// How to connect, and what the server calls it; nothing over a connection that is there.
@@ -51,7 +51,7 @@ impl Drop for Connected {
     }
 }
 
-impl Bus {
+impl BlockingClient {
     /// Returns a bus that asks `resolve` and connects when it is first used.
     pub fn lazy(
         name: impl Into<String>,
@@ -125,13 +125,13 @@ impl Bus {
             .enable_all()
             .build()
             .map_err(|err| NatsError::Connect {
-                servers: settings.shown(),
+                servers: settings.server_list(),
                 reason: err.to_string(),
                 source: Some(err.into()),
             })?;
         let handle = runtime.handle().clone();
         let connection = wait(&handle, async move {
-            connect(&settings, Patience::Once(CONNECT_LIMIT), &name).await
+            connect(&settings, ConnectMode::Once(CONNECT_LIMIT), &name).await
         });
         let connection = match connection {
             Ok(connection) => connection,
@@ -149,31 +149,31 @@ impl Bus {
     }
 }
 
-impl From<NatsError> for BusError {
+impl From<NatsError> for NatsClientError {
     fn from(error: NatsError) -> Self {
         let kind = match error {
-            NatsError::Context(_) => BusErrorKind::Settings,
-            NatsError::NotAwaited { .. } => BusErrorKind::GivenUp,
+            NatsError::Context(_) => NatsClientErrorKind::Settings,
+            NatsError::WaitCancelled { .. } => NatsClientErrorKind::GivenUp,
             NatsError::NoStream(_) | NatsError::NoBucket(_) | NatsError::NoObject { .. } => {
-                BusErrorKind::NotFound
+                NatsClientErrorKind::NotFound
             }
-            _ => BusErrorKind::Failed,
+            _ => NatsClientErrorKind::Failed,
         };
         Self::new(kind, error)
     }
 }
 
-impl bus::Bus for Bus {
-    fn value(&self, bucket: &str, key: &str) -> Result<Option<Vec<u8>>, BusError> {
+impl nats_client::NatsClient for BlockingClient {
+    fn value(&self, bucket: &str, key: &str) -> Result<Option<Vec<u8>>, NatsClientError> {
         Ok(self.kv_bytes(bucket, key)?.map(Vec::from))
     }
 
-    fn object(&self, bucket: &str, name: &str, limit: u64, out: File) -> Result<(), BusError> {
+    fn object(&self, bucket: &str, name: &str, limit: u64, out: File) -> Result<(), NatsClientError> {
         Ok(self.object(bucket, name, limit, out).map(drop)?)
     }
 
     /// What is registered but can't be read is nothing that a template could use.
-    fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, BusError> {
+    fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, NatsClientError> {
         let (stream, words) = (stream.to_owned(), words.map(str::to_owned));
         let found = self.run(|connection| async move {
             let words = words.each_ref().map(String::as_str);
@@ -182,7 +182,7 @@ impl bus::Bus for Bus {
         Ok(found.entries)
     }
 
-    fn enter(&self, request: SlotRequest) -> Result<Box<dyn bus::Slot>, BusError> {
+    fn enter(&self, request: SlotRequest) -> Result<Box<dyn nats_client::Slot>, NatsClientError> {
         let SlotRequest {
             collective,
             governor,
@@ -211,23 +211,23 @@ impl bus::Bus for Bus {
 
 /// A slot, and the task that notices when it is taken away.
 struct HeldSlot {
-    bus: Bus,
+    bus: BlockingClient,
     slot: Slot,
     watch: JoinHandle<()>,
 }
 
-impl bus::Slot for HeldSlot {
+impl nats_client::Slot for HeldSlot {
     fn sequence(&self) -> u64 {
         self.slot.sequence()
     }
 
-    fn leave(self: Box<Self>) -> Result<bus::Left, BusError> {
+    fn leave(self: Box<Self>) -> Result<nats_client::SlotRelease, NatsClientError> {
         let Self { bus, slot, watch } = *self;
         watch.abort();
         let left = bus.run(|_| async move { slot.leave().await })?;
         Ok(match left {
-            Left::Freed => bus::Left::Freed,
-            Left::Evicted => bus::Left::Evicted,
+            Release::Freed => nats_client::SlotRelease::Freed,
+            Release::Evicted => nats_client::SlotRelease::Evicted,
         })
     }
 }
@@ -255,7 +255,7 @@ mod tests {
     fn nothing_is_resolved_before_it_is_needed() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
-        let bus = Bus::lazy("test", move || {
+        let bus = BlockingClient::lazy("test", move || {
             count.fetch_add(1, Ordering::SeqCst);
             Err(ContextError::Name("x".into()))
         });
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn a_server_that_is_not_there_is_named_without_credentials() {
         // Nobody listens on port 1.
-        let bus = Bus::lazy("test", || Settings::plain("nats://ann:hunter2@127.0.0.1:1"));
+        let bus = BlockingClient::lazy("test", || Settings::plain("nats://ann:hunter2@127.0.0.1:1"));
         let refused = bus.kv_bytes("B", "k").unwrap_err();
         assert_eq!(
             refused.to_string(),

@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::connection::{API_LIMIT, Headers, Listening, Message};
+use super::connection::{API_LIMIT, Headers, DenialReceiver, Message};
 use super::kv::{bucket_of, failed, is_missing};
 use super::{Cause, Connection, NatsError};
 use ccm_value::text::{go_time, parse_time};
@@ -67,7 +67,7 @@ const CHECK: Duration = Duration::from_secs(30);
 
 /// Which messages of which stream.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct ReadRequest {
     pub(super) stream: String,
     pub(super) filter: String,
     pub(super) start: Start,
@@ -85,7 +85,7 @@ pub(super) enum Start {
     At(u64),
 }
 
-impl Wanted {
+impl ReadRequest {
     /// Returns the last message of each subject that matches.
     pub(super) fn last(stream: impl Into<String>, filter: impl Into<String>) -> Self {
         Self {
@@ -107,19 +107,19 @@ pub(super) struct Stored {
 }
 
 /// Why a reader is of no more use.
-pub(super) enum Broken {
+pub(super) enum ReadFailure {
     /// Something was missed, or the stream is another one.
     Gap,
     Failed(NatsError),
 }
 
-impl From<NatsError> for Broken {
+impl From<NatsError> for ReadFailure {
     fn from(err: NatsError) -> Self {
         Self::Failed(err)
     }
 }
 
-impl Broken {
+impl ReadFailure {
     /// Returns it as the end of reading a stream.
     pub(super) fn into_error(self, stream: &str) -> NatsError {
         match self {
@@ -127,7 +127,7 @@ impl Broken {
             Self::Gap => NatsError::Store {
                 action: "read",
                 name: bucket_of(stream).into(),
-                source: Cause::Answer("the server stopped in the middle".into()),
+                source: Cause::Reply("the server stopped in the middle".into()),
             },
         }
     }
@@ -164,8 +164,8 @@ enum Answer {
 
 pub(super) struct Reader {
     connection: Connection,
-    wanted: Wanted,
-    denied: Listening,
+    wanted: ReadRequest,
+    denied: DenialReceiver,
     /// The subject of the question, for direct gets.
     asks: String,
     inbox: String,
@@ -198,7 +198,7 @@ impl Reader {
     /// Begins to read. Whoever follows hears of new messages at once.
     pub(super) async fn open(
         connection: &Connection,
-        wanted: &Wanted,
+        wanted: &ReadRequest,
         listens: bool,
     ) -> Result<Self, NatsError> {
         let stream = &wanted.stream;
@@ -288,7 +288,7 @@ impl Reader {
     }
 
     /// Returns what comes next. To be dropped before it is done loses nothing.
-    pub(super) async fn next(&mut self) -> Result<Step, Broken> {
+    pub(super) async fn next(&mut self) -> Result<Step, ReadFailure> {
         loop {
             if let Some(stored) = self.waiting.pop_front() {
                 let waiting = u64::try_from(self.waiting.len()).unwrap_or(u64::MAX);
@@ -349,7 +349,7 @@ impl Reader {
     }
 
     /// Fails if the stream was replaced: its numbers begin anew.
-    async fn check(&mut self) -> Result<(), Broken> {
+    async fn check(&mut self) -> Result<(), ReadFailure> {
         let info = self.connection.stream_info(&self.wanted.stream).await?;
         self.checked = Instant::now();
         let is_same = info.is_some_and(|info| {
@@ -357,7 +357,7 @@ impl Reader {
             let created = info.created.unix_timestamp_nanos();
             *self.created.get_or_insert(created) == created && !is_behind
         });
-        if is_same { Ok(()) } else { Err(Broken::Gap) }
+        if is_same { Ok(()) } else { Err(ReadFailure::Gap) }
     }
 
     /// Reads the last message of each subject as of now.
@@ -477,7 +477,7 @@ impl Reader {
             Answer::Batch { messages, left, .. } => self.take(messages, left),
             Answer::Nothing => self.left = 0,
             Answer::TooMany | Answer::Unknown => {
-                return Err(self.failed(Cause::Answer("the server knows no such request".into())));
+                return Err(self.failed(Cause::Reply("the server knows no such request".into())));
             }
         }
         Ok(())
@@ -540,7 +540,7 @@ impl Reader {
             let (asks, answers) = (&self.asks, &mut self.answers);
             let answer = timeout(API_LIMIT, answers.next());
             let answer = self.denied.during(|subject| subject == asks, answer);
-            let answer = answer.await?.map_err(|_| NatsError::NoAnswer {
+            let answer = answer.await?.map_err(|_| NatsError::NoReply {
                 subject: self.asks.clone(),
                 limit: API_LIMIT,
             })?;
@@ -556,7 +556,7 @@ impl Reader {
             let message = Message::from(answer);
             let number = |name: &str| message.headers.last(name)?.parse::<u64>().ok();
             let before = question.messages.last().map_or(0, |it| it.sequence);
-            let gap = || Cause::Answer("the server stopped in the middle".into());
+            let gap = || Cause::Reply("the server stopped in the middle".into());
             match status.map(|status| (status, status.as_u16())) {
                 None => {
                     let (left, last) = (number("Nats-Num-Pending"), number("Nats-Last-Sequence"));
@@ -593,7 +593,7 @@ impl Reader {
                 Some((_, BAD_REQUEST)) => return Ok(Answer::Unknown),
                 Some((status, _)) => {
                     let text = description.unwrap_or_else(|| status.to_string());
-                    return Err(self.failed(Cause::Answer(text)));
+                    return Err(self.failed(Cause::Reply(text)));
                 }
             }
         }
@@ -614,7 +614,7 @@ impl Reader {
                     left: None,
                     up_to: None,
                 }),
-                None => Err(self.failed(Cause::Answer("the answer can't be read".into()))),
+                None => Err(self.failed(Cause::Reply("the answer can't be read".into()))),
             },
             Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => {
                 Ok(Answer::Nothing)
@@ -687,7 +687,7 @@ impl Connection {
     /// Returns what a stream is like, if there is one.
     pub(super) async fn stream_info(&self, name: &str) -> Result<Option<Info>, NatsError> {
         let subject = self.api(&format!("STREAM.INFO.{name}"));
-        let found = self.permitted(&subject, self.jetstream().get_stream(name));
+        let found = self.unless_denied(&subject, self.jetstream().get_stream(name));
         match found.await? {
             Ok(stream) => Ok(Some(stream.cached_info().clone())),
             Err(err) if is_missing(&err) => Ok(None),

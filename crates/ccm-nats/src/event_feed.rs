@@ -1,4 +1,4 @@
-//! Stored events in the order they were stored, each handed over once: those of the past, and
+//! StoredEvent events in the order they were stored, each handed over once: those of the past, and
 //! those to come for whoever wants to follow.
 //!
 //! A reader that lost its server goes on after the last event it saw. One that was away longer
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 
 pub use durable::BATCH;
-pub use gap::{Extent, Gap};
+pub use gap::{StreamRange, Gap};
 
 use self::durable::Durable;
 use self::ordered::Ordered;
@@ -29,7 +29,7 @@ use ccm_value::text::go_time;
 
 /// An event as the stream keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredEvent {
     pub subject: String,
     pub body: Bytes,
     /// When it was stored.
@@ -38,7 +38,7 @@ pub struct Stored {
 
 /// Which events, and until when.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct ReadOptions {
     pub filter: Subject,
     /// Those stored since then; without it only those to come.
     pub since: Option<DateTime<Utc>>,
@@ -48,7 +48,7 @@ pub struct Reading {
 
 /// With which event reading begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub enum FeedStart {
     /// The next one to come.
     Next,
     Since(DateTime<Utc>),
@@ -56,12 +56,12 @@ pub enum Begin {
     At(u64),
 }
 
-impl Begin {
+impl FeedStart {
     fn start(self) -> Start {
         match self {
             Self::Next => Start::New,
             Self::Since(since) => Start::Since(since),
-            Self::At(sequence) => Start::At(sequence),
+            Self::Sequence(sequence) => Start::At(sequence),
         }
     }
 
@@ -71,26 +71,26 @@ impl Begin {
             Self::Since(since) => DeliverPolicy::ByStartTime {
                 start_time: moment(since)?,
             },
-            Self::At(start_sequence) => DeliverPolicy::ByStartSequence { start_sequence },
+            Self::Sequence(start_sequence) => DeliverPolicy::ByStartSequence { start_sequence },
         })
     }
 }
 
 /// What a feed hands over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum FeedItem {
     Event {
         /// The number of the event in its stream. Numbers grow from one event to the next.
         sequence: u64,
-        stored: Stored,
+        stored: StoredEvent,
     },
     /// Events that are no longer stored and were never handed over.
     Gap(Gap),
     /// There is nothing more for now. A follower hears it now and then.
-    Pause,
+    Idle,
 }
 
-/// Stored events, one after the other.
+/// StoredEvent events, one after the other.
 pub enum Feed {
     Ordered(Box<Ordered>),
     Durable(Box<Durable>),
@@ -101,7 +101,7 @@ impl Feed {
     pub fn ordered(
         connection: &Connection,
         filter: &Subject,
-        begin: Begin,
+        begin: FeedStart,
         follow: bool,
     ) -> Result<Self, NatsError> {
         let feed = Ordered::new(connection, filter, begin, follow);
@@ -114,7 +114,7 @@ impl Feed {
         connection: &Connection,
         name: &Token,
         filter: &Subject,
-        begin: Begin,
+        begin: FeedStart,
         follow: bool,
     ) -> Result<Self, NatsError> {
         let feed = Durable::open(connection, name, filter, begin, follow).await?;
@@ -130,7 +130,7 @@ impl Feed {
     }
 
     /// Returns what comes next; nothing if that was all.
-    pub async fn next(&mut self) -> Result<Option<Heard>, NatsError> {
+    pub async fn next(&mut self) -> Result<Option<FeedItem>, NatsError> {
         match self {
             Self::Ordered(feed) => feed.next().await,
             Self::Durable(feed) => feed.next().await,
@@ -165,21 +165,21 @@ impl Connection {
     /// Hands over events until there are no more, or `each` wants no more.
     pub async fn read_events(
         &self,
-        reading: &Reading,
-        each: impl FnMut(Stored) -> bool,
+        reading: &ReadOptions,
+        each: impl FnMut(StoredEvent) -> bool,
     ) -> Result<(), NatsError> {
-        self.read_opened_events(reading, || {}, each).await
+        self.read_events_notifying_open(reading, || {}, each).await
     }
 
     /// Does the same, and says through `opened` that the stream was found: a quiet one hands over
     /// nothing that would tell it from one that is missing.
-    pub async fn read_opened_events(
+    pub async fn read_events_notifying_open(
         &self,
-        reading: &Reading,
+        reading: &ReadOptions,
         opened: impl FnOnce(),
-        each: impl FnMut(Stored) -> bool,
+        each: impl FnMut(StoredEvent) -> bool,
     ) -> Result<(), NatsError> {
-        let begin = reading.since.map_or(Begin::Next, Begin::Since);
+        let begin = reading.since.map_or(FeedStart::Next, FeedStart::Since);
         let mut feed = Feed::ordered(self, &reading.filter, begin, reading.follow)?;
         let outcome = hand_over(&mut feed, opened, each).await;
         feed.close().await;
@@ -190,12 +190,12 @@ impl Connection {
 async fn hand_over(
     feed: &mut Feed,
     opened: impl FnOnce(),
-    mut each: impl FnMut(Stored) -> bool,
+    mut each: impl FnMut(StoredEvent) -> bool,
 ) -> Result<(), NatsError> {
     feed.opened().await?;
     opened();
     while let Some(heard) = feed.next().await? {
-        if let Heard::Event { stored, .. } = heard
+        if let FeedItem::Event { stored, .. } = heard
             && !each(stored)
         {
             break;

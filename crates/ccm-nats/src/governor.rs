@@ -62,7 +62,7 @@ const LOOK_MOST: Duration = Duration::from_secs(10);
 pub struct Governor {
     name: GovernorName,
     subject: Subject,
-    book: Book,
+    stream_api: GovernorStream,
 }
 
 /// What came of a try.
@@ -79,7 +79,7 @@ impl Governor {
     pub fn new(connection: Connection, collective: &Token, name: &GovernorName) -> Self {
         Self {
             subject: choria::governor(collective, name),
-            book: Book {
+            stream_api: GovernorStream {
                 connection,
                 stream: format!("GOVERNOR_{name}"),
             },
@@ -102,7 +102,7 @@ impl Governor {
         let mut tries = 0;
         loop {
             let reason = match self.advance(&mark, who, is_lost).await? {
-                Tried::In(sequence) => return Ok(Slot::new(self.book.clone(), sequence)),
+                Tried::In(sequence) => return Ok(Slot::new(self.stream_api.clone(), sequence)),
                 Tried::Out(reason) => {
                     // A mark that was refused may be remembered as one that is on its way.
                     mark = new_mark()?;
@@ -120,13 +120,13 @@ impl Governor {
             if given_up_for.is_none() && began.elapsed() < limit {
                 continue;
             }
-            if is_lost && let Ok(Some(sequence)) = self.book.find(&self.subject, &mark).await {
+            if is_lost && let Ok(Some(sequence)) = self.stream_api.find(&self.subject, &mark).await {
                 // In after all, but nobody waits any more.
-                let _ = Slot::new(self.book.clone(), sequence).leave().await;
+                let _ = Slot::new(self.stream_api.clone(), sequence).leave().await;
             }
             let governor = self.name.to_string();
             return Err(match given_up_for {
-                Some(reason) => NatsError::NotAwaited { governor, reason },
+                Some(reason) => NatsError::WaitCancelled { governor, reason },
                 None => NatsError::NoSlot {
                     governor,
                     limit,
@@ -139,14 +139,14 @@ impl Governor {
     /// Tries once; after a try that was lost the stream is searched for it first.
     async fn advance(&self, mark: &str, who: &str, is_lost: bool) -> Result<Tried, NatsError> {
         if is_lost {
-            match self.book.find(&self.subject, mark).await {
+            match self.stream_api.find(&self.subject, mark).await {
                 Ok(Some(sequence)) => return Ok(Tried::In(sequence)),
                 Ok(None) => {}
                 Err(err) if err.is_denied() => return Err(err),
                 Err(err) => return Ok(Tried::Lost(err.to_string())),
             }
         }
-        if !self.book.connection.is_up() {
+        if !self.stream_api.connection.is_up() {
             let reason = NatsError::Closed.to_string();
             return Ok(if is_lost {
                 Tried::Lost(reason)
@@ -156,12 +156,12 @@ impl Governor {
         }
         let headers = Headers::new().with(MARK, mark)?;
         let body = Bytes::copy_from_slice(who.as_bytes());
-        let connection = &self.book.connection;
+        let connection = &self.stream_api.connection;
         let asked = connection.request(&self.subject, headers, body, TRY_LIMIT);
         match asked.await {
             Ok(reply) => self.read(&reply.body),
             Err(NatsError::NoResponders(_)) => self.explain_silence().await,
-            Err(err @ (NatsError::NoAnswer { .. } | NatsError::Closed)) => {
+            Err(err @ (NatsError::NoReply { .. } | NatsError::Closed)) => {
                 Ok(Tried::Lost(err.to_string()))
             }
             Err(err) => Err(err),
@@ -177,7 +177,7 @@ impl Governor {
         };
         let ack: Response<Ack> = serde_json::from_slice(body).map_err(|err| failed(err.into()))?;
         match ack {
-            Response::Ok(Ack { stream, seq }) if stream == self.book.stream => Ok(Tried::In(seq)),
+            Response::Ok(Ack { stream, seq }) if stream == self.stream_api.stream => Ok(Tried::In(seq)),
             // Somebody stores everything; that limits nobody.
             Response::Ok(_) => Err(self.missing()),
             Response::Err { error } if error.error_code() == ErrorCode::STREAM_STORE_FAILED => {
@@ -196,7 +196,7 @@ impl Governor {
 
     /// Finds out why nobody listens: there is no such governor, or it has no leader just now.
     async fn explain_silence(&self) -> Result<Tried, NatsError> {
-        match self.book.info().await {
+        match self.stream_api.info().await {
             Ok(Some(info))
                 if info
                     .config
@@ -253,7 +253,7 @@ async fn pause(wait: Duration, given_up: &impl Fn() -> Option<String>) -> Option
 
 /// Whether a slot was still there when it was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum Release {
     Freed,
     /// It was taken away before: the lease ended, or somebody freed it by hand.
     Evicted,
@@ -263,16 +263,16 @@ pub enum Left {
 #[derive(Debug)]
 #[must_use]
 pub struct Slot {
-    book: Book,
+    stream_api: GovernorStream,
     sequence: u64,
     /// Where it is left if nobody does; nothing once it was.
     runtime: Option<Handle>,
 }
 
 impl Slot {
-    fn new(book: Book, sequence: u64) -> Self {
+    fn new(stream_api: GovernorStream, sequence: u64) -> Self {
         Self {
-            book,
+            stream_api,
             sequence,
             runtime: Handle::try_current().ok(),
         }
@@ -285,9 +285,9 @@ impl Slot {
 
     /// Returns a wait that ends when the slot is taken away while it is held.
     pub fn evicted(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let (book, sequence) = (self.book.clone(), self.sequence);
+        let (stream_api, sequence) = (self.stream_api.clone(), self.sequence);
         async move {
-            let lease = match book.info().await {
+            let lease = match stream_api.info().await {
                 Ok(Some(info)) => Duration::from_nanos(info.config.max_age),
                 _ => Duration::ZERO,
             };
@@ -300,7 +300,7 @@ impl Slot {
             loop {
                 sleep(every).await;
                 // While nobody can be asked, nothing is known.
-                if let Ok(None) = book.message(json!({ "seq": sequence })).await {
+                if let Ok(None) = stream_api.message(json!({ "seq": sequence })).await {
                     return;
                 }
             }
@@ -308,9 +308,9 @@ impl Slot {
     }
 
     /// Frees the slot, as long as that takes, up to a limit.
-    pub async fn leave(mut self) -> Result<Left, NatsError> {
+    pub async fn leave(mut self) -> Result<Release, NatsError> {
         self.runtime = None;
-        free(self.book.clone(), self.sequence).await
+        free(self.stream_api.clone(), self.sequence).await
     }
 }
 
@@ -318,20 +318,20 @@ impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             // Without success the lease does it.
-            runtime.spawn(free(self.book.clone(), self.sequence));
+            runtime.spawn(free(self.stream_api.clone(), self.sequence));
         }
     }
 }
 
-async fn free(book: Book, sequence: u64) -> Result<Left, NatsError> {
+async fn free(stream_api: GovernorStream, sequence: u64) -> Result<Release, NatsError> {
     let began = Instant::now();
     let mut tries = 0;
     loop {
-        match book.delete(sequence).await {
-            Ok(true) => return Ok(Left::Freed),
+        match stream_api.delete(sequence).await {
+            Ok(true) => return Ok(Release::Freed),
             // After a try whose answer was lost it may be that one that worked.
-            Ok(false) if tries > 0 => return Ok(Left::Freed),
-            Ok(false) => return Ok(Left::Evicted),
+            Ok(false) if tries > 0 => return Ok(Release::Freed),
+            Ok(false) => return Ok(Release::Evicted),
             Err(err) if err.is_denied() || began.elapsed() >= LEAVE_LIMIT => return Err(err),
             Err(_) => sleep(wait_after(tries)).await,
         }
@@ -341,7 +341,7 @@ async fn free(book: Book, sequence: u64) -> Result<Left, NatsError> {
 
 /// The stream behind a governor.
 #[derive(Clone, Debug)]
-struct Book {
+struct GovernorStream {
     connection: Connection,
     stream: String,
 }
@@ -395,7 +395,7 @@ struct Deleted {
     success: bool,
 }
 
-impl Book {
+impl GovernorStream {
     /// Returns what the stream is like, if there is one.
     async fn info(&self) -> Result<Option<Info>, NatsError> {
         let missing = [ErrorCode::STREAM_NOT_FOUND];
@@ -462,7 +462,7 @@ impl Book {
         let question = format!("STREAM.{what}.{}", self.stream);
         let subject = self.connection.api(&question);
         let asking = self.connection.jetstream().request(question, &body);
-        let answer: Result<Response<T>, _> = self.connection.permitted(&subject, asking).await?;
+        let answer: Result<Response<T>, _> = self.connection.unless_denied(&subject, asking).await?;
         match answer {
             Ok(Response::Ok(found)) => Ok(Some(found)),
             Ok(Response::Err { error }) if missing.contains(&error.error_code()) => Ok(None),
@@ -470,7 +470,7 @@ impl Book {
             Err(err) if err.kind() == RequestErrorKind::NoResponders => {
                 Err(NatsError::NoJetStream {
                     servers: self.connection.servers().into(),
-                    source: Cause::Answer(CoreErrorKind::NoResponders.to_string()),
+                    source: Cause::Reply(CoreErrorKind::NoResponders.to_string()),
                 })
             }
             Err(err) => Err(failed(Cause::client(err))),

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use tokio::sync::mpsc;
 
-use super::direct_get::{Stored, Wanted};
-use super::stream_reader::{self, Seen};
+use super::direct_get::{Stored, ReadRequest};
+use super::stream_reader::{self, StreamItem};
 use super::{Cause, Connection, Denial, NatsError, Subject};
 
 /// A value with its history's number.
@@ -59,7 +59,7 @@ impl Connection {
     pub async fn bucket(&self, name: &str) -> Result<Bucket, NatsError> {
         check_name(name)?;
         let asks = self.api(&format!("STREAM.INFO.KV_{name}"));
-        let store = self.permitted(&asks, self.jetstream().get_key_value(name));
+        let store = self.unless_denied(&asks, self.jetstream().get_key_value(name));
         let store = store.await?.map_err(|err| match err.kind() {
             KeyValueErrorKind::GetBucket if is_missing(&err) => NatsError::NoBucket(name.into()),
             _ => failed("open", name, err),
@@ -76,7 +76,7 @@ impl Connection {
         check_name(name)?;
         let prefix = format!("$KV.{name}.");
         let subject = check_filter(name, &prefix, filter)?;
-        let wanted = Wanted::last(format!("KV_{name}"), subject.as_str());
+        let wanted = ReadRequest::last(format!("KV_{name}"), subject.as_str());
         Ok(Watch {
             seen: stream_reader::follow(self, wanted),
             prefix,
@@ -92,7 +92,7 @@ impl Bucket {
     /// Returns the present value of a key. Read from any replica: a write of the last
     /// milliseconds may not be there yet.
     pub async fn get(&self, key: &str) -> Result<Option<Entry>, NatsError> {
-        let found = self.permitted(key, self.store.entry(key)).await?;
+        let found = self.unless_denied(key, self.store.entry(key)).await?;
         let found = found.map_err(|err| match err.kind() {
             EntryErrorKind::InvalidKey => self.bad_key(key),
             _ => self.failed("get", key, err),
@@ -109,7 +109,7 @@ impl Bucket {
 
     /// Sets a key and returns its revision.
     pub async fn put(&self, key: &str, value: Bytes) -> Result<u64, NatsError> {
-        let put = self.permitted(key, self.store.put(key, value)).await?;
+        let put = self.unless_denied(key, self.store.put(key, value)).await?;
         put.map_err(|err| match err.kind() {
             PutErrorKind::InvalidKey => self.bad_key(key),
             _ => self.failed("put", key, err),
@@ -118,7 +118,7 @@ impl Bucket {
 
     /// Sets a key that has no value and returns its revision; fails with a conflict if it has one.
     pub async fn create(&self, key: &str, value: Bytes) -> Result<u64, NatsError> {
-        let created = self.permitted(key, self.store.create(key, value)).await?;
+        let created = self.unless_denied(key, self.store.create(key, value)).await?;
         created.map_err(|err| match err.kind() {
             CreateErrorKind::AlreadyExists => self.conflict(key),
             CreateErrorKind::InvalidKey => self.bad_key(key),
@@ -130,7 +130,7 @@ impl Bucket {
     /// it is another by now.
     pub async fn update(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, NatsError> {
         let updating = self.store.update(key, value, revision);
-        let updated = self.permitted(key, updating).await?;
+        let updated = self.unless_denied(key, updating).await?;
         updated.map_err(|err| match err.kind() {
             UpdateErrorKind::WrongLastRevision => self.conflict(key),
             UpdateErrorKind::InvalidKey => self.bad_key(key),
@@ -140,13 +140,13 @@ impl Bucket {
 
     /// Removes a key; its history stays. Removing one that is not there is fine.
     pub async fn delete(&self, key: &str) -> Result<(), NatsError> {
-        let deleted = self.permitted(key, self.store.delete(key)).await?;
+        let deleted = self.unless_denied(key, self.store.delete(key)).await?;
         deleted.map_err(|err| self.failed("delete", key, err))
     }
 
     /// Removes a key and its history.
     pub async fn purge(&self, key: &str) -> Result<(), NatsError> {
-        let purged = self.permitted(key, self.store.purge(key)).await?;
+        let purged = self.unless_denied(key, self.store.purge(key)).await?;
         purged.map_err(|err| self.failed("purge", key, err))
     }
 
@@ -154,7 +154,7 @@ impl Bucket {
     pub async fn entries(&self, filter: &str) -> Result<Vec<Entry>, NatsError> {
         let prefix = &self.store.prefix;
         let subject = check_filter(self.name(), prefix, filter)?;
-        let wanted = Wanted::last(&self.store.stream_name, subject.as_str());
+        let wanted = ReadRequest::last(&self.store.stream_name, subject.as_str());
         let stored = stream_reader::read_all(&self.connection, &wanted).await?;
         let changes = stored.into_iter().filter_map(|one| change(one, prefix));
         let entries = changes.filter_map(|change| match change {
@@ -167,7 +167,7 @@ impl Bucket {
     /// Watches keys that match a pattern.
     pub fn watch(&self, filter: &str) -> Result<Watch, NatsError> {
         let subject = check_filter(self.name(), &self.store.prefix, filter)?;
-        let wanted = Wanted::last(&self.store.stream_name, subject.as_str());
+        let wanted = ReadRequest::last(&self.store.stream_name, subject.as_str());
         Ok(Watch {
             seen: stream_reader::follow(&self.connection, wanted),
             prefix: self.store.prefix.clone(),
@@ -189,7 +189,7 @@ impl Bucket {
     }
 
     /// Waits for an answer about a key, unless the server forbids to read or write it.
-    async fn permitted<T>(
+    async fn unless_denied<T>(
         &self,
         key: &str,
         doing: impl Future<Output = T>,
@@ -204,7 +204,7 @@ impl Bucket {
             self.connection.api(&format!("STREAM.MSG.GET.{stream}")),
             subject,
         ];
-        self.connection.permitted_all(&subjects, doing).await
+        self.connection.unless_any_denied(&subjects, doing).await
     }
 
     fn failed(
@@ -220,7 +220,7 @@ impl Bucket {
 /// The changes of a bucket. Watching ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    seen: mpsc::Receiver<Seen>,
+    seen: mpsc::Receiver<StreamItem>,
     prefix: String,
 }
 
@@ -229,10 +229,10 @@ impl Watch {
     pub async fn next(&mut self) -> Option<Change> {
         loop {
             return Some(match self.seen.recv().await? {
-                Seen::Restart => Change::Restart,
-                Seen::Current => Change::Current,
-                Seen::Denied(denial) => Change::Denied(denial),
-                Seen::Message(stored) => match change(stored, &self.prefix) {
+                StreamItem::Restart => Change::Restart,
+                StreamItem::Current => Change::Current,
+                StreamItem::Denied(denial) => Change::Denied(denial),
+                StreamItem::Message(stored) => match change(stored, &self.prefix) {
                     Some(change) => change,
                     None => continue,
                 },

@@ -40,10 +40,10 @@ mod stream_reader;
 pub mod streams;
 pub mod subject;
 
-pub use blocking::Bus;
+pub use blocking::BlockingClient;
 pub use bytes::Bytes;
-pub use connection::{Connection, Denial, Headers, Link, Patience, Reply, Stop, connect};
-pub use context::{ContextError, Given, Settings};
+pub use connection::{Connection, Denial, Headers, ConnectionState, ConnectMode, Reply, ReplyLimits, connect};
+pub use context::{ContextError, ContextOptions, Settings};
 pub use subject::{Subject, Subjects, Verb};
 
 /// Why a server, a store or a decoder did not do what was asked.
@@ -64,7 +64,7 @@ pub enum Cause {
     TimedOut,
     /// What a server answers, or what its answer lacks.
     #[error("{0}")]
-    Answer(String),
+    Reply(String),
 }
 
 impl Cause {
@@ -99,7 +99,7 @@ pub enum NatsError {
     #[error(transparent)]
     Denied(#[from] Denial),
     #[error("no answer on {subject} within {}", go_duration(*.limit))]
-    NoAnswer { subject: String, limit: Duration },
+    NoReply { subject: String, limit: Duration },
     #[error("nobody listens on {0}")]
     NoResponders(String),
     #[error("no stream stores what is published on {0}")]
@@ -151,14 +151,14 @@ pub enum NatsError {
         reason: String,
     },
     #[error("no longer waiting for a slot in governor {governor}: {reason}")]
-    NotAwaited { governor: String, reason: String },
+    WaitCancelled { governor: String, reason: String },
     /// The place of a reader lies behind the end of the stream.
     #[error(
         "event {wanted} is not stored, the last is {last}: this place belongs to another stream"
     )]
-    Ahead { wanted: u64, last: u64 },
+    SequenceAhead { wanted: u64, last: u64 },
     #[error("consumer {name} reads {found} and not {wanted}: use another name")]
-    OtherReader {
+    ConsumerMismatch {
         name: String,
         found: String,
         wanted: String,

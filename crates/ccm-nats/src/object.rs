@@ -15,9 +15,9 @@ use chrono::{DateTime, Utc};
 use data_encoding::{BASE64URL, BASE64URL_NOPAD, HEXLOWER};
 use tokio::sync::mpsc;
 
-use super::direct_get::{Start, Wanted};
+use super::direct_get::{Start, ReadRequest};
 use super::kv::{check_name, failed, is_missing, time};
-use super::stream_reader::{self, Seen};
+use super::stream_reader::{self, StreamItem};
 use super::{Connection, Denial, NatsError, Subject};
 use ccm_core::system::Digester;
 
@@ -66,7 +66,7 @@ impl Connection {
     pub async fn objects(&self, bucket: &str) -> Result<Store, NatsError> {
         check_name(bucket)?;
         let asks = self.api(&format!("STREAM.INFO.OBJ_{bucket}"));
-        let store = self.permitted(&asks, self.jetstream().get_object_store(bucket));
+        let store = self.unless_denied(&asks, self.jetstream().get_object_store(bucket));
         let store = store.await?.map_err(|err| {
             if is_missing(&err) {
                 NatsError::NoBucket(bucket.into())
@@ -126,9 +126,9 @@ impl Store {
         if chunks.is_wildcard() {
             return Err(damaged("its id is not valid"));
         }
-        let wanted = Wanted {
+        let wanted = ReadRequest {
             start: Start::At(1),
-            ..Wanted::last(format!("OBJ_{}", store.bucket), chunks.as_str())
+            ..ReadRequest::last(format!("OBJ_{}", store.bucket), chunks.as_str())
         };
         let mut digest = Digester::default();
         let mut size: u64 = 0;
@@ -162,7 +162,7 @@ impl Store {
             ..ObjectMetadata::default()
         };
         let mut content = content;
-        let stored = self.permitted(name, self.store.put(meta, &mut content));
+        let stored = self.unless_denied(name, self.store.put(meta, &mut content));
         let stored = stored.await?;
         let stored = stored.map_err(|err| self.failed("put", name, err))?;
         Ok(describe(&stored))
@@ -188,7 +188,7 @@ impl Store {
     /// Removes an object. Removing one that is not there is fine.
     pub async fn delete(&self, name: &str) -> Result<(), NatsError> {
         self.check_object(name)?;
-        match self.permitted(name, self.store.delete(name)).await? {
+        match self.unless_denied(name, self.store.delete(name)).await? {
             Ok(()) => Ok(()),
             Err(err) if err.kind() == DeleteErrorKind::NotFound => Ok(()),
             Err(err) => Err(self.failed("delete", name, err)),
@@ -203,7 +203,7 @@ impl Store {
     /// Returns an object's own description.
     async fn look(&self, name: &str) -> Result<Option<ObjectInfo>, NatsError> {
         self.check_object(name)?;
-        match self.permitted(name, self.store.info(name)).await? {
+        match self.unless_denied(name, self.store.info(name)).await? {
             Ok(info) => Ok(Some(info).filter(|info| !info.deleted)),
             Err(err) if err.kind() == InfoErrorKind::NotFound => Ok(None),
             Err(err) => Err(self.failed("get", name, err)),
@@ -251,7 +251,7 @@ impl Store {
     }
 
     /// Waits for an answer about an object, unless the server forbids to read or write it.
-    async fn permitted<T>(
+    async fn unless_denied<T>(
         &self,
         name: &str,
         doing: impl Future<Output = T>,
@@ -285,17 +285,17 @@ impl Store {
 
 /// The changes of a bucket of objects. Watching ends when this is dropped.
 #[derive(Debug)]
-pub struct Watch(mpsc::Receiver<Seen>);
+pub struct Watch(mpsc::Receiver<StreamItem>);
 
 impl Watch {
     /// Returns the next change, or nothing once the connection has ended for good.
     pub async fn next(&mut self) -> Option<Change> {
         loop {
             return Some(match self.0.recv().await? {
-                Seen::Restart => Change::Restart,
-                Seen::Current => Change::Current,
-                Seen::Denied(denial) => Change::Denied(denial),
-                Seen::Message(stored) => match change(&stored.body) {
+                StreamItem::Restart => Change::Restart,
+                StreamItem::Current => Change::Current,
+                StreamItem::Denied(denial) => Change::Denied(denial),
+                StreamItem::Message(stored) => match change(&stored.body) {
                     Some(change) => change,
                     None => continue,
                 },
@@ -305,8 +305,8 @@ impl Watch {
 }
 
 /// Returns which messages describe the objects of a bucket.
-fn meta(bucket: &str) -> Wanted {
-    Wanted::last(format!("OBJ_{bucket}"), format!("$O.{bucket}.M.>"))
+fn meta(bucket: &str) -> ReadRequest {
+    ReadRequest::last(format!("OBJ_{bucket}"), format!("$O.{bucket}.M.>"))
 }
 
 /// Returns what a description says; what is none says nothing.

@@ -46,7 +46,7 @@ pub enum KeyError {
 
 /// Why a request is not what its signer signed. No text holds anything that the sender chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Forged {
+pub enum SignatureError {
     #[error("request is not signed")]
     Unsigned,
     #[error("header {0} is missing")]
@@ -181,7 +181,7 @@ impl PublicKey {
     }
 
     /// Whether the holder of this key signed the bytes.
-    pub fn signed(&self, bytes: &[u8], signature: &str) -> bool {
+    pub fn is_signature_valid(&self, bytes: &[u8], signature: &str) -> bool {
         let signature = BASE64URL_NOPAD.decode(signature.as_bytes());
         signature.is_ok_and(|signature| self.0.verify(bytes, &signature).is_ok())
     }
@@ -195,7 +195,7 @@ impl fmt::Debug for PublicKey {
 
 /// What a request says about its signature, before anybody believes it.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim<'h> {
+pub struct SignatureClaim<'h> {
     /// The public key of whoever is said to have signed.
     pub signer: &'h str,
     /// When that is said to have happened.
@@ -204,29 +204,29 @@ pub struct Claim<'h> {
     headers: &'h Headers,
 }
 
-impl<'h> Claim<'h> {
+impl<'h> SignatureClaim<'h> {
     /// Reads the claim that headers make.
-    pub fn read(headers: &'h Headers) -> Result<Self, Forged> {
+    pub fn read(headers: &'h Headers) -> Result<Self, SignatureError> {
         if [SIGNER, SIGNATURE].map(|name| headers.count(name)) == [0, 0] {
-            return Err(Forged::Unsigned);
+            return Err(SignatureError::Unsigned);
         }
         for name in COVERED.into_iter().chain([SIGNER, SIGNATURE]) {
             if headers.count(name) > 1 {
-                return Err(Forged::Repeated(name));
+                return Err(SignatureError::Repeated(name));
             }
             if headers
                 .get(name)
                 .is_some_and(|text| text.len() > MAX_HEADER)
             {
-                return Err(Forged::TooLong(name));
+                return Err(SignatureError::TooLong(name));
             }
         }
         let given = |name| match headers.get(name) {
-            None | Some("") => Err(Forged::Missing(name)),
+            None | Some("") => Err(SignatureError::Missing(name)),
             Some(text) => Ok(text),
         };
         given(REQUEST_ID)?;
-        let time = parse_time(given(TIMESTAMP)?).map_err(|_| Forged::Unreadable(TIMESTAMP))?;
+        let time = parse_time(given(TIMESTAMP)?).map_err(|_| SignatureError::Unreadable(TIMESTAMP))?;
         Ok(Self {
             signer: given(SIGNER)?,
             time: time.to_utc(),
@@ -237,12 +237,12 @@ impl<'h> Claim<'h> {
 
     /// Checks that the holder of a key signed this very request, and returns what it is known by:
     /// the same only for a request that was sent before.
-    pub fn check(&self, key: &PublicKey, subject: &str, body: &[u8]) -> Result<Digest, Forged> {
+    pub fn verify(&self, key: &PublicKey, subject: &str, body: &[u8]) -> Result<Digest, SignatureError> {
         let bytes = covered(subject, self.headers, body);
-        if key.signed(&bytes, self.signature) {
+        if key.is_signature_valid(&bytes, self.signature) {
             Ok(Digest::of(&lay_out(&[self.signer.as_bytes(), &bytes])))
         } else {
-            Err(Forged::Signature)
+            Err(SignatureError::Signature)
         }
     }
 }
@@ -290,9 +290,9 @@ mod tests {
         signer: &Signer,
         subject: &str,
         body: &[u8],
-    ) -> Result<Digest, Forged> {
+    ) -> Result<Digest, SignatureError> {
         let key = PublicKey::parse(&signer.public_key()).unwrap();
-        Claim::read(headers)?.check(&key, subject, body)
+        SignatureClaim::read(headers)?.verify(&key, subject, body)
     }
 
     #[test]
@@ -319,39 +319,39 @@ mod tests {
         ] {
             let altered = good.clone().with(name, value).unwrap();
             let found = check(&altered, &signer, SUBJECT, BODY);
-            assert_eq!(found, Err(Forged::Signature), "{name}");
+            assert_eq!(found, Err(SignatureError::Signature), "{name}");
         }
         let elsewhere = SUBJECT.replace("web1", "web2");
         assert_eq!(
             check(&good, &signer, &elsewhere, BODY),
-            Err(Forged::Signature)
+            Err(SignatureError::Signature)
         );
         assert_eq!(
             check(&good, &signer, SUBJECT, b"[]"),
-            Err(Forged::Signature)
+            Err(SignatureError::Signature)
         );
         let stranger = Signer::generate();
         assert_eq!(
             check(&good, &stranger, SUBJECT, BODY),
-            Err(Forged::Signature)
+            Err(SignatureError::Signature)
         );
     }
 
     #[test]
     fn what_can_not_be_a_claim_is_told_apart() {
         let good = signed(&Signer::generate());
-        let read = |headers: &Headers| Claim::read(headers).map(|_| ()).unwrap_err();
-        assert_eq!(read(&Headers::new()), Forged::Unsigned);
+        let read = |headers: &Headers| SignatureClaim::read(headers).map(|_| ()).unwrap_err();
+        assert_eq!(read(&Headers::new()), SignatureError::Unsigned);
         for name in [REQUEST_ID, SIGNER, SIGNATURE] {
             assert_eq!(
                 read(&good.clone().with(name, "").unwrap()),
-                Forged::Missing(name)
+                SignatureError::Missing(name)
             );
         }
         let long = "x".repeat(MAX_HEADER + 1);
         for (name, value, expected) in [
-            (TIMESTAMP, "soon", Forged::Unreadable(TIMESTAMP)),
-            (CALLER, long.as_str(), Forged::TooLong(CALLER)),
+            (TIMESTAMP, "soon", SignatureError::Unreadable(TIMESTAMP)),
+            (CALLER, long.as_str(), SignatureError::TooLong(CALLER)),
         ] {
             assert_eq!(read(&good.clone().with(name, value).unwrap()), expected);
         }
@@ -380,9 +380,9 @@ mod tests {
     fn a_signature_that_is_no_text_of_ours_is_none() {
         let signer = Signer::generate();
         let key = PublicKey::parse(&signer.public_key()).unwrap();
-        assert!(key.signed(b"x", &signer.sign_bytes(b"x").unwrap()));
+        assert!(key.is_signature_valid(b"x", &signer.sign_bytes(b"x").unwrap()));
         for bad in ["", "!", "AAAA", &"A".repeat(86), &"A".repeat(10_000)] {
-            assert!(!key.signed(b"x", bad), "{bad}");
+            assert!(!key.is_signature_valid(b"x", bad), "{bad}");
         }
     }
 }

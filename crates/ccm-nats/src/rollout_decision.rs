@@ -5,7 +5,7 @@
 use chrono::{DateTime, Utc};
 
 use super::request_signature::{KeyError, PublicKey, Signer};
-use ccm_core::model::decision::{self, Decision, Member, Rollback, Sibling};
+use ccm_core::model::decision::{self, MemberProof, Rollback, RolloutDecision, Sibling};
 use ccm_core::model::node::{Assignment, NodeName, Token};
 use ccm_core::model::rollout::{Plan, Settings};
 use ccm_core::system::Digest;
@@ -15,7 +15,7 @@ const LONGEST_PATH: usize = 64;
 
 /// What is decided about a rollout, before it is signed.
 #[derive(Clone, Copy, Debug)]
-pub struct Decided<'a> {
+pub struct DecisionInput<'a> {
     pub collective: &'a Token,
     pub rollout: &'a Token,
     pub created: DateTime<Utc>,
@@ -26,11 +26,11 @@ pub struct Decided<'a> {
     pub members: &'a Members,
 }
 
-impl Decided<'_> {
+impl DecisionInput<'_> {
     /// Returns the decision without a signature.
-    pub fn unsigned(&self) -> Result<Decision, KeyError> {
-        let plan = decision::plan(self.plan, self.settings).map_err(unwritable)?;
-        Ok(Decision {
+    pub fn unsigned(&self) -> Result<RolloutDecision, KeyError> {
+        let plan = decision::plan_bytes(self.plan, self.settings).map_err(unwritable)?;
+        Ok(RolloutDecision {
             collective: self.collective.clone(),
             rollout: self.rollout.clone(),
             created: self.created,
@@ -43,10 +43,10 @@ impl Decided<'_> {
     }
 
     /// Returns the decision, signed.
-    pub fn sign(&self, signer: &Signer) -> Result<Decision, KeyError> {
+    pub fn sign(&self, signer: &Signer) -> Result<RolloutDecision, KeyError> {
         let decision = self.unsigned()?;
         let bytes = decision.signable().map_err(unwritable)?;
-        Ok(Decision {
+        Ok(RolloutDecision {
             signer: signer.public_key(),
             signature: signer.sign_bytes(&bytes)?,
             ..decision
@@ -57,7 +57,7 @@ impl Decided<'_> {
 /// Returns the signed decision to roll a rollout back.
 pub fn sign_rollback(
     signer: &Signer,
-    decision: &Decision,
+    decision: &RolloutDecision,
     now: DateTime<Utc>,
 ) -> Result<Rollback, KeyError> {
     let mut rollback = Rollback {
@@ -71,30 +71,34 @@ pub fn sign_rollback(
 }
 
 /// Reports whether the holder of a key signed a decision.
-pub fn is_signed(decision: &Decision, key: &PublicKey) -> bool {
+pub fn is_signed(decision: &RolloutDecision, key: &PublicKey) -> bool {
     let bytes = decision.signable();
-    bytes.is_ok_and(|bytes| key.signed(&bytes, &decision.signature))
+    bytes.is_ok_and(|bytes| key.is_signature_valid(&bytes, &decision.signature))
 }
 
 /// Reports whether the holder of a key signed that this decision is rolled back.
-pub fn is_rollback_signed(rollback: &Rollback, decision: &Decision, key: &PublicKey) -> bool {
+pub fn is_rollback_signed(
+    rollback: &Rollback,
+    decision: &RolloutDecision,
+    key: &PublicKey,
+) -> bool {
     let bytes = rollback.signable(decision);
-    bytes.is_ok_and(|bytes| key.signed(&bytes, &rollback.signature))
+    bytes.is_ok_and(|bytes| key.is_signature_valid(&bytes, &rollback.signature))
 }
 
 /// Reports whether a node is a member of the decision it is said to be one of.
-pub fn is_member(member: &Member, node: &NodeName) -> bool {
+pub fn is_member(member: &MemberProof, node: &NodeName) -> bool {
     if member.path.len() > LONGEST_PATH {
         return false;
     }
-    let Ok(leaf) = decision::leaf(node, member.wave, member.previous.as_deref()) else {
+    let Ok(leaf) = decision::leaf_bytes(node, member.wave, member.previous.as_deref()) else {
         return false;
     };
     let mut hash = digest(&leaf);
     for sibling in &member.path {
         let pair = match sibling {
-            Sibling::Left(left) => decision::pair(left, &hash),
-            Sibling::Right(right) => decision::pair(&hash, right),
+            Sibling::Left(left) => decision::pair_bytes(left, &hash),
+            Sibling::Right(right) => decision::pair_bytes(&hash, right),
         };
         let Ok(pair) = pair else {
             return false;
@@ -106,7 +110,7 @@ pub fn is_member(member: &Member, node: &NodeName) -> bool {
 
 /// Returns the digest of what an assignment makes of a node; nothing for an assignment of nothing.
 pub fn content_digest(assignment: &Assignment) -> Result<Option<String>, KeyError> {
-    let content = decision::content(assignment).map_err(unwritable)?;
+    let content = decision::content_bytes(assignment).map_err(unwritable)?;
     Ok(content.map(|bytes| digest(&bytes)))
 }
 
@@ -133,7 +137,7 @@ impl Members {
     ) -> Result<Self, KeyError> {
         let mut row = Vec::new();
         for (node, wave, previous) in members {
-            let leaf = decision::leaf(node, wave, previous).map_err(unwritable)?;
+            let leaf = decision::leaf_bytes(node, wave, previous).map_err(unwritable)?;
             row.push(digest(&leaf));
         }
         let mut rows = Vec::new();
@@ -141,7 +145,9 @@ impl Members {
             let mut above = Vec::with_capacity(row.len().div_ceil(2));
             for half in row.chunks(2) {
                 above.push(match half {
-                    [left, right] => digest(&decision::pair(left, right).map_err(unwritable)?),
+                    [left, right] => {
+                        digest(&decision::pair_bytes(left, right).map_err(unwritable)?)
+                    }
                     alone => alone.concat(),
                 });
             }
@@ -184,9 +190,9 @@ mod tests {
         format!("n{number}").parse().unwrap()
     }
 
-    fn member(members: &Members, place: usize) -> Member {
-        Member {
-            decision: Decision {
+    fn member(members: &Members, place: usize) -> MemberProof {
+        MemberProof {
+            decision: RolloutDecision {
                 collective: "default".parse().unwrap(),
                 rollout: "r1".parse().unwrap(),
                 created: DateTime::UNIX_EPOCH,
@@ -213,12 +219,12 @@ mod tests {
                 assert!(is_member(&good, node), "{place} of {count}");
                 assert!(!is_member(&good, &name(count)));
                 assert!(count == 1 || !is_member(&good, &name((place + 1) % count)));
-                let moved = Member {
+                let moved = MemberProof {
                     wave: good.wave + 1,
                     ..good.clone()
                 };
                 assert!(!is_member(&moved, node));
-                let other_past = Member {
+                let other_past = MemberProof {
                     previous: Some("00".repeat(32)),
                     ..good.clone()
                 };
@@ -248,7 +254,7 @@ mod tests {
         }))
         .unwrap();
         let (collective, rollout) = ("default".parse().unwrap(), "r1".parse().unwrap());
-        let decided = Decided {
+        let decided = DecisionInput {
             collective: &collective,
             rollout: &rollout,
             created: DateTime::UNIX_EPOCH,
@@ -259,7 +265,7 @@ mod tests {
         };
         let good = decided.sign(&signer).unwrap();
         assert!(is_signed(&good, &key));
-        let changes: [fn(&mut Decision); 6] = [
+        let changes: [fn(&mut RolloutDecision); 6] = [
             |it| it.collective = "other".parse().unwrap(),
             |it| it.rollout = "r2".parse().unwrap(),
             |it| it.created += chrono::TimeDelta::microseconds(1),
@@ -277,7 +283,7 @@ mod tests {
         let mut later = rollback.clone();
         later.decided += chrono::TimeDelta::seconds(1);
         assert!(!is_rollback_signed(&later, &good, &key));
-        let other = Decision {
+        let other = RolloutDecision {
             signature: "x".into(),
             ..good
         };

@@ -12,7 +12,7 @@ use futures_util::stream::Peekable;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::direct_get::{Broken, Reader, Step, Stored, Wanted};
+use super::direct_get::{ReadFailure, Reader, Step, Stored, ReadRequest};
 use super::{Connection, Denial, NatsError, backoff};
 
 /// How often a read that found a gap is tried again.
@@ -26,7 +26,7 @@ const DENIED_WAIT: Duration = Duration::from_secs(60);
 
 /// What a follower hears.
 #[derive(Clone, Debug)]
-pub(super) enum Seen {
+pub(super) enum StreamItem {
     /// What was heard before may be out of date: the present follows.
     Restart,
     Message(Stored),
@@ -39,7 +39,7 @@ pub(super) enum Seen {
 /// Reads what there is now and hands it over in order. `each` returns whether it wants more.
 pub(super) async fn read(
     connection: &Connection,
-    wanted: &Wanted,
+    wanted: &ReadRequest,
     mut each: impl FnMut(Stored) -> Result<bool, NatsError>,
 ) -> Result<(), NatsError> {
     let mut reader = Reader::open(connection, wanted, false).await?;
@@ -63,7 +63,7 @@ pub(super) async fn read(
 /// Returns all that there is now, trying again after a gap.
 pub(super) async fn read_all(
     connection: &Connection,
-    wanted: &Wanted,
+    wanted: &ReadRequest,
 ) -> Result<Vec<Stored>, NatsError> {
     let mut tries = 0;
     loop {
@@ -85,7 +85,7 @@ pub(super) async fn read_all(
 
 /// Follows a stream until the receiver is dropped: through restarts of the servers, gaps, and
 /// times when the stream does not exist.
-pub(super) fn follow(connection: &Connection, wanted: Wanted) -> mpsc::Receiver<Seen> {
+pub(super) fn follow(connection: &Connection, wanted: ReadRequest) -> mpsc::Receiver<StreamItem> {
     let (out, receiver) = mpsc::channel(WAITING);
     let connection = connection.clone();
     tokio::spawn(async move {
@@ -100,7 +100,7 @@ pub(super) fn follow(connection: &Connection, wanted: Wanted) -> mpsc::Receiver<
     receiver
 }
 
-async fn keep_following(connection: &Connection, wanted: &Wanted, out: &mpsc::Sender<Seen>) {
+async fn keep_following(connection: &Connection, wanted: &ReadRequest, out: &mpsc::Sender<StreamItem>) {
     let mut failed = 0;
     let mut link = connection.state();
     loop {
@@ -116,8 +116,8 @@ async fn keep_following(connection: &Connection, wanted: &Wanted, out: &mpsc::Se
                 Ok(())
             }
         };
-        if let Err(Broken::Failed(NatsError::Denied(denial))) = outcome {
-            if out.send(Seen::Denied(denial)).await.is_err() {
+        if let Err(ReadFailure::Failed(NatsError::Denied(denial))) = outcome {
+            if out.send(StreamItem::Denied(denial)).await.is_err() {
                 return;
             }
             tokio::select! {
@@ -134,16 +134,16 @@ async fn keep_following(connection: &Connection, wanted: &Wanted, out: &mpsc::Se
 /// Tells what a reader says until it breaks.
 async fn relay(
     connection: &Connection,
-    wanted: &Wanted,
-    out: &mpsc::Sender<Seen>,
+    wanted: &ReadRequest,
+    out: &mpsc::Sender<StreamItem>,
     failed: &mut usize,
-) -> Result<(), Broken> {
+) -> Result<(), ReadFailure> {
     let mut reader = Reader::open(connection, wanted, true).await?;
     let mut is_current = reader.pending() == 0;
-    let gone = |_| Broken::Gap;
-    out.send(Seen::Restart).await.map_err(gone)?;
+    let gone = |_| ReadFailure::Gap;
+    out.send(StreamItem::Restart).await.map_err(gone)?;
     if is_current {
-        out.send(Seen::Current).await.map_err(gone)?;
+        out.send(StreamItem::Current).await.map_err(gone)?;
     }
     loop {
         let (message, is_last) = match reader.next().await? {
@@ -152,11 +152,11 @@ async fn relay(
         };
         *failed = 0;
         if let Some(stored) = message {
-            out.send(Seen::Message(stored)).await.map_err(gone)?;
+            out.send(StreamItem::Message(stored)).await.map_err(gone)?;
         }
         if is_last && !is_current {
             is_current = true;
-            out.send(Seen::Current).await.map_err(gone)?;
+            out.send(StreamItem::Current).await.map_err(gone)?;
         }
     }
 }

@@ -58,10 +58,10 @@ impl InitOptions {
 
 /// What was done about one stream or bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct InitResult {
     pub name: &'static str,
-    pub what: Kind,
-    pub change: Outcome,
+    pub kind: Kind,
+    pub outcome: Outcome,
 }
 
 /// Which sort of thing it is.
@@ -100,10 +100,10 @@ impl fmt::Display for Outcome {
 }
 
 /// Makes or updates everything a fleet needs, and returns what was done in order.
-pub async fn init(connection: &Connection, options: &InitOptions) -> Result<Vec<Done>, NatsError> {
+pub async fn init(connection: &Connection, options: &InitOptions) -> Result<Vec<InitResult>, NatsError> {
     let asking = connection.jetstream().query_account();
     let account = connection
-        .permitted(&connection.api("INFO"), asking)
+        .unless_denied(&connection.api("INFO"), asking)
         .await?;
     let account = account.map_err(|err| NatsError::NoJetStream {
         servers: connection.servers().into(),
@@ -113,7 +113,7 @@ pub async fn init(connection: &Connection, options: &InitOptions) -> Result<Vec<
     let has_markers = account.requests.level >= 1;
     let ttl = options.presence_ttl.unwrap_or(PRESENCE_TTL);
     let mut done = Vec::new();
-    for (name, what, wish) in [
+    for (name, kind, wish) in [
         (EVENTS, Kind::Stream, events(options)),
         (
             NODES,
@@ -126,8 +126,8 @@ pub async fn init(connection: &Connection, options: &InitOptions) -> Result<Vec<
         (LABELS, Kind::Bucket, bucket(LABELS, 1)),
         (MANIFESTS, Kind::ObjectStore, objects(MANIFESTS)),
     ] {
-        let change = settle(connection, name, wish, options).await?;
-        done.push(Done { name, what, change });
+        let outcome = settle(connection, name, wish, options).await?;
+        done.push(InitResult { name, kind, outcome });
     }
     Ok(done)
 }
@@ -163,7 +163,7 @@ impl Connection {
         config: Config,
     ) -> Result<Info, NatsError> {
         let subject = self.api(&format!("STREAM.CREATE.{}", config.name));
-        let made = self.permitted(&subject, self.jetstream().create_stream(config));
+        let made = self.unless_denied(&subject, self.jetstream().create_stream(config));
         let made = made.await?.map_err(|err| failed("creation", name, err))?;
         Ok(made.cached_info().clone())
     }
@@ -175,7 +175,7 @@ impl Connection {
         config: Config,
     ) -> Result<Info, NatsError> {
         let subject = self.api(&format!("STREAM.UPDATE.{}", config.name));
-        let updated = self.permitted(&subject, self.jetstream().update_stream(config));
+        let updated = self.unless_denied(&subject, self.jetstream().update_stream(config));
         updated.await?.map_err(|err| failed("update", name, err))
     }
 }
@@ -218,7 +218,7 @@ fn events(options: &InitOptions) -> Config {
     Config {
         name: EVENTS.into(),
         description: Some("ccm: transaction events and run summaries".into()),
-        subjects: vec![options.subjects.stored().to_string()],
+        subjects: vec![options.subjects.event_stream().to_string()],
         max_messages_per_subject: -1,
         max_age,
         duplicate_window: DUPLICATE_WINDOW.min(max_age),

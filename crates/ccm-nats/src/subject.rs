@@ -209,7 +209,7 @@ impl Subjects {
 
     /// Returns where the events of a node, of a type and with an outcome can be heard; whatever is
     /// not given may be anything.
-    pub fn events_like(
+    pub fn events_matching(
         &self,
         node: Option<&Token>,
         type_name: Option<&Token>,
@@ -221,7 +221,7 @@ impl Subjects {
     }
 
     /// Returns what the stream of events listens on: every collective below the prefix.
-    pub fn stored(&self) -> Subject {
+    pub fn event_stream(&self) -> Subject {
         Subject(format!("{}.*.event.>", self.prefix))
     }
 
@@ -231,19 +231,19 @@ impl Subjects {
     }
 
     /// Returns the filter for the keys of every node of the collective.
-    pub fn keys(&self) -> String {
+    pub fn all_keys(&self) -> String {
         format!("{}.*", self.collective)
     }
 
     /// Returns the node whose key this is, if it is one of this collective.
-    pub fn read_key(&self, key: &str) -> Option<Token> {
+    pub fn parse_key(&self, key: &str) -> Option<Token> {
         let (collective, node) = key.split_once('.')?;
         (collective == self.collective.as_str()).then(|| node.parse().ok())?
     }
 
     /// Returns node, type and outcome from the subject of an event of this collective; the type
     /// of a run's summary is `run`.
-    pub fn read_event(&self, subject: &str) -> Option<(Token, String, String)> {
+    pub fn parse_event(&self, subject: &str) -> Option<(Token, String, String)> {
         let rest = subject
             .strip_prefix(self.prefix.as_str())?
             .strip_prefix('.')?
@@ -319,10 +319,10 @@ mod tests {
             ),
             (all.events(), "ccm.v1.lab.event.>"),
             (
-                all.events_like(Some(&node), None, Some(&token("failed"))),
+                all.events_matching(Some(&node), None, Some(&token("failed"))),
                 "ccm.v1.lab.event.web1_example_net.*.failed",
             ),
-            (all.stored(), "ccm.v1.*.event.>"),
+            (all.event_stream(), "ccm.v1.*.event.>"),
         ] {
             assert_eq!(subject.as_str(), text);
             assert!(text.parse::<Subject>().is_ok());
@@ -342,7 +342,7 @@ mod tests {
     fn the_subject_of_an_event_is_read_back() {
         let all = subjects();
         let subject = all.event(&token("web1"), "file", "changed");
-        let (node, type_name, outcome) = all.read_event(subject.as_str()).unwrap();
+        let (node, type_name, outcome) = all.parse_event(subject.as_str()).unwrap();
         assert_eq!(
             (node.as_str(), &*type_name, &*outcome),
             ("web1", "file", "changed")
@@ -354,7 +354,7 @@ mod tests {
             "ccm.v1.lab.node.web1.ping",
             "",
         ] {
-            assert_eq!(all.read_event(other), None, "{other}");
+            assert_eq!(all.parse_event(other), None, "{other}");
         }
     }
 
@@ -383,9 +383,9 @@ mod tests {
     #[test]
     fn the_key_of_a_node_is_read_back() {
         let all = subjects();
-        assert_eq!(all.read_key(&all.key(&token("web1"))), Some(token("web1")));
-        assert_eq!(all.read_key("prod.web1"), None);
-        assert_eq!(all.read_key("lab.a.b"), None);
+        assert_eq!(all.parse_key(&all.key(&token("web1"))), Some(token("web1")));
+        assert_eq!(all.parse_key("prod.web1"), None);
+        assert_eq!(all.parse_key("lab.a.b"), None);
     }
 
     #[test]

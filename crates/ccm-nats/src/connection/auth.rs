@@ -114,15 +114,15 @@ fn seed(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::Material;
+    use crate::context::CredentialSource;
 
     fn user() -> (String, String) {
         let pair = KeyPair::new_user();
         (pair.seed().unwrap(), pair.public_key())
     }
 
-    fn text(text: String) -> Material {
-        Material::Text(Secret::new(text))
+    fn text(text: String) -> CredentialSource {
+        CredentialSource::Text(Secret::new(text))
     }
 
     fn verify(public: &str, auth: &Auth) {
@@ -186,7 +186,7 @@ mod tests {
                 "the seed is not valid",
             ),
             (
-                Login::Nkey(Material::File("/nonexistent/x.nk".into())),
+                Login::Nkey(CredentialSource::File("/nonexistent/x.nk".into())),
                 "open /nonexistent/x.nk: no such file or directory",
             ),
         ] {

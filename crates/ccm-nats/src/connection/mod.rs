@@ -2,7 +2,7 @@
 //!
 //! Whoever holds a [`Connection`] may clone it and forget about servers: the client reconnects
 //! for ever, subscribes again, and reads its credentials afresh each time. What can't be said in
-//! time is an error, never a wait without end. [`Link`] tells those who must know when the
+//! time is an error, never a wait without end. [`ConnectionState`] tells those who must know when the
 //! connection went and came. What the server forbids is an error at once: `denied`. Who may log in
 //! how is `login`; headers and messages are `message`.
 
@@ -31,7 +31,7 @@ mod permission_errors;
 mod remote_servers;
 
 pub use message::{Headers, Message, Reply};
-pub use permission_errors::{Denial, Listening, Operation};
+pub use permission_errors::{Denial, DenialReceiver, Operation};
 
 use self::permission_errors::Denials;
 
@@ -55,16 +55,16 @@ const MAX_IN_FLIGHT: usize = 4096;
 
 /// How hard to try to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum ConnectMode {
     /// Every server once, and no longer than this: for people who wait.
     Once(Duration),
     /// Until it works, in the background: for daemons.
-    ForEver,
+    Forever,
 }
 
 /// Whether the server can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum ConnectionState {
     /// Connected, for the nth time.
     Up {
         connects: u64,
@@ -72,7 +72,7 @@ pub enum Link {
     Down,
 }
 
-impl Link {
+impl ConnectionState {
     pub fn is_up(self) -> bool {
         matches!(self, Self::Up { .. })
     }
@@ -80,17 +80,17 @@ impl Link {
 
 /// Who can connect to a server, as far as it tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exposure {
+pub struct ServerExposure {
     /// It listens for programs of its own machine only.
     pub is_local: bool,
     /// It wants to know who connects.
-    pub asks_who: bool,
-    pub is_encrypted: bool,
+    pub requires_auth: bool,
+    pub requires_tls: bool,
 }
 
 /// When to stop waiting for more answers.
 #[derive(Clone, Copy, Debug)]
-pub struct Stop {
+pub struct ReplyLimits {
     /// After this many.
     pub expected: Option<usize>,
     /// When nobody said anything for this long after the last answer.
@@ -104,10 +104,10 @@ pub struct Stop {
 pub struct Connection {
     client: Client,
     jetstream: jetstream::Context,
-    link: watch::Receiver<Link>,
-    trouble: watch::Receiver<String>,
+    link: watch::Receiver<ConnectionState>,
+    last_error: watch::Receiver<String>,
     denials: Denials,
-    shown: Arc<str>,
+    server_list: Arc<str>,
     /// What every subject of JetStream's API begins with.
     api: Arc<str>,
     /// Who signs what is asked.
@@ -116,34 +116,34 @@ pub struct Connection {
     configured_remote: Option<Arc<str>>,
 }
 
-/// Connects. With [`Patience::ForEver`] it returns at once and [`Connection::state`] tells when
+/// Connects. With [`ConnectMode::Forever`] it returns at once and [`Connection::state`] tells when
 /// the server is there.
 pub async fn connect(
     settings: &Settings,
-    patience: Patience,
+    patience: ConnectMode,
     name: &str,
 ) -> Result<Connection, NatsError> {
-    let shown = settings.shown();
+    let server_list = settings.server_list();
     let failed = |reason: String, source| NatsError::Connect {
-        servers: shown.clone(),
+        servers: server_list.clone(),
         reason,
         source: Some(source),
     };
     let denials = Denials::new(settings.inbox_prefix.as_deref().unwrap_or("_INBOX"));
-    let (sender, link) = watch::channel(Link::Down);
-    let (complain, trouble) = watch::channel(String::new());
+    let (sender, link) = watch::channel(ConnectionState::Down);
+    let (error_sender, last_error) = watch::channel(String::new());
     let servers: Vec<&str> = settings.servers.iter().map(|s| s.as_str()).collect();
     let configured_remote = remote_servers::first_remote(servers.iter().copied()).map(Arc::from);
     let connecting =
-        options(settings, patience, name, sender, complain, denials.clone()).connect(servers);
+        options(settings, patience, name, sender, error_sender, denials.clone()).connect(servers);
     let client = match patience {
-        Patience::ForEver => connecting.await,
-        Patience::Once(limit) => timeout(limit, connecting)
+        ConnectMode::Forever => connecting.await,
+        ConnectMode::Once(limit) => timeout(limit, connecting)
             .await
             .map_err(|_| failed("timed out".into(), Cause::TimedOut))?,
     }
     .map_err(|err| failed(connect_error::reason(&err), Cause::client(err)))?;
-    if patience != Patience::ForEver {
+    if patience != ConnectMode::Forever {
         // The client is connected; that its event has arrived here is a matter of scheduling.
         let mut link = link.clone();
         let _ = timeout(API_LIMIT, link.wait_for(|link| link.is_up())).await;
@@ -160,9 +160,9 @@ pub async fn connect(
         client,
         jetstream,
         link,
-        trouble,
+        last_error,
         denials,
-        shown: shown.into(),
+        server_list: server_list.into(),
         api: match &settings.api {
             Api::Local => "$JS.API".into(),
             Api::Domain(domain) => format!("$JS.{domain}.API").into(),
@@ -175,10 +175,10 @@ pub async fn connect(
 
 fn options(
     settings: &Settings,
-    patience: Patience,
+    patience: ConnectMode,
     name: &str,
-    link: watch::Sender<Link>,
-    trouble: watch::Sender<String>,
+    link: watch::Sender<ConnectionState>,
+    last_error: watch::Sender<String>,
     denials: Denials,
 ) -> ConnectOptions {
     let connects = Arc::new(AtomicU64::new(0));
@@ -191,8 +191,8 @@ fn options(
             // The first try ever waits for nobody, and a person's tries never do.
             let is_first = connects.load(Ordering::Relaxed) == 0;
             match patience {
-                Patience::Once(_) if is_first => Duration::ZERO,
-                Patience::ForEver if is_first && attempt <= 1 => Duration::ZERO,
+                ConnectMode::Once(_) if is_first => Duration::ZERO,
+                ConnectMode::Forever if is_first && attempt <= 1 => Duration::ZERO,
                 _ => backoff::delay(attempt.saturating_sub(1)),
             }
         })
@@ -201,7 +201,7 @@ fn options(
                 match Denial::parse(&text) {
                     Some(denial) => denials.tell(denial),
                     None => {
-                        trouble.send_replace(text);
+                        last_error.send_replace(text);
                     }
                 }
             }
@@ -209,16 +209,16 @@ fn options(
                 Event::Connected => {
                     denials.forget();
                     let connects = counter.fetch_add(1, Ordering::Relaxed) + 1;
-                    link.send_replace(Link::Up { connects });
+                    link.send_replace(ConnectionState::Up { connects });
                 }
                 Event::Disconnected | Event::Closed => {
-                    link.send_replace(Link::Down);
+                    link.send_replace(ConnectionState::Down);
                 }
                 _ => {}
             }
             std::future::ready(())
         });
-    if patience == Patience::ForEver {
+    if patience == ConnectMode::Forever {
         options = options.retry_on_initial_connect();
     }
     if let Some(backlog) = settings.backlog {
@@ -245,13 +245,13 @@ fn options(
 
 impl Connection {
     /// Returns a view of whether the server can be reached, now and from now on.
-    pub fn state(&self) -> watch::Receiver<Link> {
+    pub fn state(&self) -> watch::Receiver<ConnectionState> {
         self.link.clone()
     }
 
     /// Returns a view of what the server or the way to it last had against us.
-    pub fn trouble(&self) -> watch::Receiver<String> {
-        self.trouble.clone()
+    pub fn last_error(&self) -> watch::Receiver<String> {
+        self.last_error.clone()
     }
 
     pub fn is_up(&self) -> bool {
@@ -260,7 +260,7 @@ impl Connection {
 
     /// Returns the servers as people may see them.
     pub fn servers(&self) -> &str {
-        &self.shown
+        &self.server_list
     }
 
     /// Returns the most bytes that one message may have.
@@ -282,24 +282,24 @@ impl Connection {
     }
 
     /// Returns what the server says about who may connect, and from where.
-    pub fn exposure(&self) -> Exposure {
+    pub fn exposure(&self) -> ServerExposure {
         let info = self.client.server_info();
         let host = info.host.trim_matches(['[', ']']);
         let address = host.parse::<std::net::IpAddr>();
-        Exposure {
+        ServerExposure {
             is_local: host == "localhost" || address.is_ok_and(|address| address.is_loopback()),
-            asks_who: info.auth_required,
-            is_encrypted: info.tls_required,
+            requires_auth: info.auth_required,
+            requires_tls: info.tls_required,
         }
     }
 
     /// Returns a view of what the server forbids from now on.
-    pub fn denials(&self) -> Listening {
+    pub fn denials(&self) -> DenialReceiver {
         self.denials.listen()
     }
 
     /// Waits for an answer, unless the server forbids the subject that it takes.
-    pub(super) async fn permitted<T>(
+    pub(super) async fn unless_denied<T>(
         &self,
         subject: &str,
         doing: impl Future<Output = T>,
@@ -309,7 +309,7 @@ impl Connection {
     }
 
     /// Waits for an answer, unless the server forbids one of several subjects.
-    pub(super) async fn permitted_all<T>(
+    pub(super) async fn unless_any_denied<T>(
         &self,
         subjects: &[String],
         doing: impl Future<Output = T>,
@@ -340,7 +340,7 @@ impl Connection {
             back.next().await
         };
         let there_and_back = timeout(SEND_LIMIT, there_and_back);
-        match self.permitted(&inbox, there_and_back).await? {
+        match self.unless_denied(&inbox, there_and_back).await? {
             Ok(Some(_)) => Ok(()),
             _ => Err(NatsError::Closed),
         }
@@ -359,7 +359,7 @@ impl Connection {
 
     /// Returns the same connection for somebody who signs all that is asked through it.
     #[must_use]
-    pub fn signing(self, signer: Option<Signer>) -> Self {
+    pub fn with_signer(self, signer: Option<Signer>) -> Self {
         Self {
             signer: signer.map(Arc::new),
             ..self
@@ -419,12 +419,12 @@ impl Connection {
         id: &str,
         body: Bytes,
     ) -> Result<(), NatsError> {
-        self.begin_stored(subject, id, body).await?.wait().await
+        self.begin_publish_stored(subject, id, body).await?.wait().await
     }
 
     /// Publishes to a stream; the answer tells later whether it was stored, so that many can be on
     /// their way at once.
-    pub async fn begin_stored(
+    pub async fn begin_publish_stored(
         &self,
         subject: &Subject,
         id: &str,
@@ -498,14 +498,14 @@ impl Connection {
                 size,
             },
             RequestErrorKind::InvalidSubject => NatsError::Subject(subject.to_string()),
-            RequestErrorKind::TimedOut => NatsError::NoAnswer {
+            RequestErrorKind::TimedOut => NatsError::NoReply {
                 subject: subject.to_string(),
                 limit,
             },
             RequestErrorKind::Other => NatsError::Closed,
         };
         let asked = timeout(limit + SEND_LIMIT, asked);
-        match self.permitted(subject.as_str(), asked).await? {
+        match self.unless_denied(subject.as_str(), asked).await? {
             Ok(Ok(message)) => Ok(message.into()),
             Ok(Err(err)) => Err(failed(err.kind())),
             Err(_) => Err(failed(RequestErrorKind::TimedOut)),
@@ -518,7 +518,7 @@ impl Connection {
         subject: &Subject,
         headers: Headers,
         body: Bytes,
-        stop: Stop,
+        stop: ReplyLimits,
     ) -> Result<Replies, NatsError> {
         let headers = self.signed(subject, headers, &body)?;
         let deadline = Instant::now() + stop.deadline;
@@ -549,7 +549,7 @@ impl Connection {
             stop,
             deadline,
             count: 0,
-            is_deserted: false,
+            has_no_responders: false,
             subject: subject.clone(),
             denied,
             denial: None,
@@ -591,7 +591,7 @@ fn stored_error(
             subject: subject.to_string(),
             size,
         },
-        PublishErrorKind::TimedOut => NatsError::NoAnswer {
+        PublishErrorKind::TimedOut => NatsError::NoReply {
             subject: subject.to_string(),
             limit: API_LIMIT,
         },
@@ -611,7 +611,7 @@ pub struct Pending {
     subject: Subject,
     size: usize,
     ack: PublishAckFuture,
-    denied: Listening,
+    denied: DenialReceiver,
 }
 
 impl Pending {
@@ -628,7 +628,7 @@ impl Pending {
     }
 }
 
-/// What arrives on a subject. Listening ends when this is dropped.
+/// What arrives on a subject. DenialReceiver ends when this is dropped.
 #[derive(Debug)]
 pub struct Subscription(async_nats::Subscriber);
 
@@ -643,12 +643,12 @@ impl Subscription {
 #[derive(Debug)]
 pub struct Replies {
     answers: async_nats::Subscriber,
-    stop: Stop,
+    stop: ReplyLimits,
     deadline: Instant,
     count: usize,
-    is_deserted: bool,
+    has_no_responders: bool,
     subject: Subject,
-    denied: Listening,
+    denied: DenialReceiver,
     denial: Option<Denial>,
 }
 
@@ -657,7 +657,7 @@ impl Replies {
     /// one after an answer; the first may take until the deadline.
     pub async fn next(&mut self) -> Option<Reply> {
         if self.stop.expected.is_some_and(|most| self.count >= most)
-            || self.is_deserted
+            || self.has_no_responders
             || self.denial.is_some()
         {
             return None;
@@ -677,7 +677,7 @@ impl Replies {
             }
         };
         if message.status == Some(async_nats::StatusCode::NO_RESPONDERS) {
-            self.is_deserted = true;
+            self.has_no_responders = true;
             return None;
         }
         self.count += 1;
@@ -690,7 +690,7 @@ impl Replies {
     }
 
     /// Whether the server said that nobody listens at all.
-    pub fn is_deserted(&self) -> bool {
-        self.is_deserted
+    pub fn has_no_responders(&self) -> bool {
+        self.has_no_responders
     }
 }

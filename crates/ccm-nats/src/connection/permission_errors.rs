@@ -94,8 +94,8 @@ impl Denials {
     }
 
     /// Returns who hears of violations from now on.
-    pub(super) fn listen(&self) -> Listening {
-        Listening {
+    pub(super) fn listen(&self) -> DenialReceiver {
+        DenialReceiver {
             heard: self.0.heard.subscribe(),
             denials: self.clone(),
         }
@@ -112,12 +112,12 @@ impl Denials {
 
 /// One who waits, for an answer or for violations.
 #[derive(Debug)]
-pub struct Listening {
+pub struct DenialReceiver {
     heard: broadcast::Receiver<Denial>,
     denials: Denials,
 }
 
-impl Listening {
+impl DenialReceiver {
     /// Returns the next violation, whatever it concerns.
     pub async fn next(&mut self) -> Denial {
         loop {

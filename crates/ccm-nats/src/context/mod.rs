@@ -17,7 +17,7 @@ use ccm_value::text::quote;
 mod secrets;
 mod server;
 
-pub use secrets::{Material, SecretError};
+pub use secrets::{CredentialSource, SecretError};
 pub use server::Server;
 
 /// The server when nobody names one.
@@ -56,7 +56,7 @@ pub enum ContextError {
 
 /// What a command line or configuration file says about the server.
 #[derive(Clone, Debug, Default)]
-pub struct Given {
+pub struct ContextOptions {
     /// `--server`: URLs joined by commas. Beats everything.
     pub server: Option<String>,
     /// `--context`. Must exist if given.
@@ -77,9 +77,9 @@ pub enum Login {
         password: Secret,
     },
     /// A `.creds` file: a JWT and the seed that proves it.
-    Creds(Material),
+    Creds(CredentialSource),
     /// A seed alone.
-    Nkey(Material),
+    Nkey(CredentialSource),
     /// A JWT with its seed; without one it is a bearer token.
     Jwt {
         jwt: Secret,
@@ -133,9 +133,9 @@ impl Settings {
     }
 
     /// Returns the servers as people may see them.
-    pub fn shown(&self) -> String {
-        let shown: Vec<&str> = self.servers.iter().map(Server::as_str).collect();
-        shown.join(",")
+    pub fn server_list(&self) -> String {
+        let server_list: Vec<&str> = self.servers.iter().map(Server::as_str).collect();
+        server_list.join(",")
     }
 
     /// Takes a list of URLs apart. Credentials in one are those of the connection.
@@ -164,7 +164,7 @@ impl Settings {
 /// Returns the settings that flags, variables and contexts amount to. `default_context` is used
 /// if it exists; otherwise the selected context is, and without one a server on this machine.
 pub fn resolve(
-    given: &Given,
+    given: &ContextOptions,
     env: &BTreeMap<String, String>,
     default_context: Option<&str>,
 ) -> Result<Settings, ContextError> {
@@ -173,10 +173,10 @@ pub fn resolve(
     let named = named
         .or_else(|| from_env("NATS_CONTEXT"))
         .or(given.configured_context.as_ref());
-    let folder = Folder::of(env);
+    let dir = ContextDir::of(env);
     let found = match named {
-        Some(name) => Some(folder.load(name)?),
-        None => folder.fallback(default_context)?,
+        Some(name) => Some(dir.load(name)?),
+        None => dir.fallback(default_context)?,
     };
     let (name, file) = match found {
         Some((name, file)) => (Some(name), file),
@@ -184,7 +184,7 @@ pub fn resolve(
     };
     let expand = secrets::Expansion {
         env,
-        home: folder.home.as_deref(),
+        home: dir.home.as_deref(),
     };
     let mut settings = match &name {
         Some(name) => file.settings(&format!("context {name}"), &expand)?,
@@ -227,12 +227,12 @@ impl Settings {
 }
 
 /// The directory that holds the contexts.
-struct Folder {
+struct ContextDir {
     root: Option<PathBuf>,
     home: Option<PathBuf>,
 }
 
-impl Folder {
+impl ContextDir {
     /// The user database says where home is, not a variable: the `nats` command does the same.
     fn of(env: &BTreeMap<String, String>) -> Self {
         let home = users::home();

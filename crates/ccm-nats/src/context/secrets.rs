@@ -36,12 +36,12 @@ pub enum SecretError {
 
 /// Credentials that are in a file, which is read at every connect, or already here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Material {
+pub enum CredentialSource {
     File(PathBuf),
     Text(Secret),
 }
 
-impl Material {
+impl CredentialSource {
     /// Returns the text as it is now.
     pub fn read(&self) -> Result<Secret, SecretError> {
         match self {
@@ -84,10 +84,10 @@ impl Expansion<'_> {
     }
 
     /// Returns credentials given by path or URI.
-    pub(super) fn material(&self, text: &str) -> Result<Material, SecretError> {
+    pub(super) fn material(&self, text: &str) -> Result<CredentialSource, SecretError> {
         match self.by_uri(text)? {
             Some(material) => Ok(material),
-            None => self.path(text).map(Material::File),
+            None => self.path(text).map(CredentialSource::File),
         }
     }
 
@@ -102,19 +102,19 @@ impl Expansion<'_> {
         }
     }
 
-    fn by_uri(&self, text: &str) -> Result<Option<Material>, SecretError> {
+    fn by_uri(&self, text: &str) -> Result<Option<CredentialSource>, SecretError> {
         if let Some(path) = text.strip_prefix("file://") {
-            return self.path(path).map(|path| Some(Material::File(path)));
+            return self.path(path).map(|path| Some(CredentialSource::File(path)));
         }
         if let Some(name) = text.strip_prefix("env://") {
             return match self.env.get(name) {
-                Some(value) => Ok(Some(Material::Text(Secret::new(value)))),
+                Some(value) => Ok(Some(CredentialSource::Text(Secret::new(value)))),
                 None => Err(SecretError::Unset(name.into())),
             };
         }
         if let Some(data) = text.strip_prefix("data:") {
             return decode(data)
-                .map(|text| Some(Material::Text(Secret::new(text))))
+                .map(|text| Some(CredentialSource::Text(Secret::new(text))))
                 .ok_or(SecretError::Data);
         }
         for scheme in ["op://", "nsc://"] {
@@ -221,15 +221,15 @@ mod tests {
     fn credentials_are_a_path_unless_they_are_a_uri() {
         assert_eq!(
             with(|e| e.material("$DIR/a")).unwrap(),
-            Material::File("/etc/nats/a".into())
+            CredentialSource::File("/etc/nats/a".into())
         );
         assert_eq!(
             with(|e| e.material("file://$DIR/a")).unwrap(),
-            Material::File("/etc/nats/a".into())
+            CredentialSource::File("/etc/nats/a".into())
         );
         assert_eq!(
             with(|e| e.material("env://PW")).unwrap(),
-            Material::Text(Secret::new("s3cret"))
+            CredentialSource::Text(Secret::new("s3cret"))
         );
     }
 }

@@ -23,12 +23,12 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::gap::Trail;
-use super::{Begin, Heard, Stored, failed};
-use crate::connection::{Listening, Message};
+use super::gap::ReadPosition;
+use super::{FeedStart, FeedItem, StoredEvent, failed};
+use crate::connection::{DenialReceiver, Message};
 use crate::stream_reader::is_drained;
 use crate::streams::EVENTS;
-use crate::{Cause, Connection, Link, NatsError, Subject, backoff};
+use crate::{Cause, Connection, ConnectionState, NatsError, Subject, backoff};
 use ccm_core::model::node::Token;
 
 /// The most events that are out at a time: so many may be handed over twice after a crash.
@@ -47,23 +47,23 @@ const LATE: Duration = Duration::from_secs(5);
 /// confirmations, and sends their events again.
 const REMEMBERED: usize = 1 << 16;
 
-/// Stored events, read by a consumer that outlives us.
+/// StoredEvent events, read by a consumer that outlives us.
 pub struct Durable {
     connection: Connection,
-    link: watch::Receiver<Link>,
+    link: watch::Receiver<ConnectionState>,
     consumer: consumer::PullConsumer,
     follow: bool,
     inbox: String,
     messages: Peekable<Subscriber>,
     pull: Option<Pull>,
-    denied: Listening,
+    denied: DenialReceiver,
     /// Handed over, and not confirmed.
     out: BTreeMap<u64, Acker>,
     /// Confirmed lately: what the servers may send again all the same.
     known: BTreeSet<u64>,
     breaks: usize,
-    trail: Trail,
-    waiting: VecDeque<Heard>,
+    position: ReadPosition,
+    waiting: VecDeque<FeedItem>,
 }
 
 /// A request for events that the servers still answer.
@@ -78,20 +78,20 @@ impl Durable {
         connection: &Connection,
         name: &Token,
         filter: &Subject,
-        begin: Begin,
+        begin: FeedStart,
         follow: bool,
     ) -> Result<Self, NatsError> {
         let consumer = find_or_make(connection, name, filter, begin).await?;
         let info = consumer.cached_info();
         if info.config.filter_subject != filter.as_str() {
-            return Err(NatsError::OtherReader {
+            return Err(NatsError::ConsumerMismatch {
                 name: name.as_str().into(),
                 found: info.config.filter_subject.clone(),
                 wanted: filter.as_str().into(),
             });
         }
-        let mut trail = Trail::before(info.ack_floor.stream_sequence.saturating_add(1));
-        let gap = trail.resume(&connection.extent_of_events().await?);
+        let mut position = ReadPosition::before(info.ack_floor.stream_sequence.saturating_add(1));
+        let gap = position.resume(&connection.event_stream_range().await?);
         let inbox = connection.client().new_inbox();
         let messages = connection.client().subscribe(inbox.clone()).await;
         let feed = Self {
@@ -106,14 +106,14 @@ impl Durable {
             out: BTreeMap::new(),
             known: BTreeSet::new(),
             breaks: 0,
-            trail,
-            waiting: gap.map(Heard::Gap).into_iter().collect(),
+            position,
+            waiting: gap.map(FeedItem::Gap).into_iter().collect(),
         };
         feed.settle().await;
         Ok(feed)
     }
 
-    pub(super) async fn next(&mut self) -> Result<Option<Heard>, NatsError> {
+    pub(super) async fn next(&mut self) -> Result<Option<FeedItem>, NatsError> {
         loop {
             if let Some(heard) = self.waiting.pop_front() {
                 return Ok(Some(heard));
@@ -148,7 +148,7 @@ impl Durable {
                     } else if !self.follow && was_empty {
                         return Ok(None);
                     }
-                    return Ok(Some(Heard::Pause));
+                    return Ok(Some(FeedItem::Idle));
                 }
                 Ok(None) => return Err(NatsError::Closed),
                 Err(_) => {
@@ -207,20 +207,20 @@ impl Durable {
         if self.known.contains(&sequence) {
             // Its reader has it already: only the acknowledgement was lost.
             let _ = acker.ack().await;
-            self.waiting.push_back(Heard::Pause);
+            self.waiting.push_back(FeedItem::Idle);
             return Ok(());
         }
         if self.out.insert(sequence, acker).is_some() {
             // Its reader is busy with it: the acknowledgement will come.
-            self.waiting.push_back(Heard::Pause);
+            self.waiting.push_back(FeedItem::Idle);
             return Ok(());
         }
-        let gap = self.trail.step(&self.connection, sequence).await;
-        self.waiting.extend(gap.map(Heard::Gap));
+        let gap = self.position.step(&self.connection, sequence).await;
+        self.waiting.extend(gap.map(FeedItem::Gap));
         let plain = Message::from(message);
-        self.waiting.push_back(Heard::Event {
+        self.waiting.push_back(FeedItem::Event {
             sequence,
-            stored: Stored {
+            stored: StoredEvent {
                 subject: plain.subject,
                 body: plain.body,
                 time: DateTime::from_timestamp_nanos(nanos),
@@ -246,14 +246,14 @@ impl Durable {
             .api(&format!("CONSUMER.INFO.{EVENTS}.{name}"));
         let jetstream = self.connection.jetstream();
         let looking = jetstream.get_consumer_from_stream::<Config, _, _>(&name, EVENTS);
-        let looked = self.connection.permitted(&subject, looking).await?;
+        let looked = self.connection.unless_denied(&subject, looking).await?;
         if let Err(err) = looked
             && is_missing(&err.kind())
         {
             return Err(NatsError::Store {
                 action: "read",
                 name: EVENTS.into(),
-                source: Cause::Answer(format!("somebody removed consumer {name}")),
+                source: Cause::Reply(format!("somebody removed consumer {name}")),
             });
         }
         self.breaks += 1;
@@ -304,7 +304,7 @@ async fn find_or_make(
     connection: &Connection,
     name: &Token,
     filter: &Subject,
-    begin: Begin,
+    begin: FeedStart,
 ) -> Result<consumer::PullConsumer, NatsError> {
     let jetstream = connection.jetstream();
     let named = |err: ConsumerError| match err.kind() {
@@ -319,7 +319,7 @@ async fn find_or_make(
     };
     let subject = connection.api(&format!("CONSUMER.INFO.{EVENTS}.{name}"));
     let found = jetstream.get_consumer_from_stream(name.as_str(), EVENTS);
-    match connection.permitted(&subject, found).await? {
+    match connection.unless_denied(&subject, found).await? {
         Ok(found) => return Ok(found),
         Err(err) if is_missing(&err.kind()) => {}
         Err(err) => return Err(named(err)),
@@ -337,7 +337,7 @@ async fn find_or_make(
     };
     let subject = connection.api(&format!("CONSUMER.CREATE.{EVENTS}.{name}.{filter}"));
     let made = jetstream.create_consumer_on_stream(config, EVENTS);
-    connection.permitted(&subject, made).await?.map_err(named)
+    connection.unless_denied(&subject, made).await?.map_err(named)
 }
 
 fn is_missing(kind: &ConsumerErrorKind) -> bool {

@@ -27,16 +27,16 @@ pub struct Gap {
 
 /// What the stream of events holds now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct StreamRange {
     /// The number of the oldest event.
     pub first: u64,
     /// The number of the newest event, also if it is gone.
     pub last: u64,
-    /// When the stream was made: numbers begin anew with every stream.
-    pub made: DateTime<Utc>,
+    /// When the stream was created: numbers begin anew with every stream.
+    pub created: DateTime<Utc>,
 }
 
-impl Extent {
+impl StreamRange {
     /// Returns what is gone of the events between two that were read.
     fn gone(&self, last: u64, next: u64) -> Option<Gap> {
         let gap = Gap {
@@ -49,27 +49,27 @@ impl Extent {
 
 impl Connection {
     /// Returns what the stream of events holds.
-    pub async fn extent_of_events(&self) -> Result<Extent, NatsError> {
+    pub async fn event_stream_range(&self) -> Result<StreamRange, NatsError> {
         let info = self.stream_info(EVENTS).await?;
         let info = info.ok_or_else(|| NatsError::NotStored(EVENTS.into()))?;
         let nanos = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or_default();
-        Ok(Extent {
+        Ok(StreamRange {
             first: info.state.first_sequence,
             last: info.state.last_sequence,
-            made: DateTime::from_timestamp_nanos(nanos),
+            created: DateTime::from_timestamp_nanos(nanos),
         })
     }
 }
 
 /// How far a reader came.
 #[derive(Debug, Default)]
-pub(super) struct Trail {
+pub(super) struct ReadPosition {
     /// The last event that was handed over, or the one before the first that was asked for.
     pub(super) last: Option<u64>,
     asked: Option<Instant>,
 }
 
-impl Trail {
+impl ReadPosition {
     /// Returns a reader that is to begin with an event.
     pub(super) fn before(sequence: u64) -> Self {
         Self {
@@ -79,12 +79,12 @@ impl Trail {
     }
 
     /// Takes that reading begins anew, and returns what is gone meanwhile.
-    pub(super) fn resume(&mut self, extent: &Extent) -> Option<Gap> {
+    pub(super) fn resume(&mut self, range: &StreamRange) -> Option<Gap> {
         self.asked = Some(Instant::now());
         let last = self.last?;
         // A server that lost its newest events hands out their numbers again.
-        self.last = Some(last.min(extent.last));
-        let gap = extent.gone(last, extent.last.saturating_add(1));
+        self.last = Some(last.min(range.last));
+        let gap = range.gone(last, range.last.saturating_add(1));
         if let Some(gap) = gap {
             self.last = Some(gap.to);
         }
@@ -99,7 +99,7 @@ impl Trail {
         if sequence <= last.saturating_add(1) || !is_due {
             return None;
         }
-        let answer = connection.extent_of_events().await;
+        let answer = connection.event_stream_range().await;
         let now = Instant::now();
         self.asked = match answer {
             Ok(_) => Some(now),
@@ -113,37 +113,37 @@ impl Trail {
 mod tests {
     use super::*;
 
-    fn extent(first: u64, last: u64) -> Extent {
-        Extent {
+    fn range(first: u64, last: u64) -> StreamRange {
+        StreamRange {
             first,
             last,
-            made: DateTime::UNIX_EPOCH,
+            created: DateTime::UNIX_EPOCH,
         }
     }
 
     #[test]
     fn only_what_the_stream_forgot_is_a_gap() {
-        assert_eq!(extent(1, 9).gone(3, 7), None);
-        assert_eq!(extent(4, 9).gone(3, 7), None);
-        assert_eq!(extent(6, 9).gone(3, 7), Some(Gap { from: 4, to: 5 }));
-        assert_eq!(extent(9, 9).gone(3, 7), Some(Gap { from: 4, to: 6 }));
-        assert_eq!(extent(9, 9).gone(6, 7), None);
+        assert_eq!(range(1, 9).gone(3, 7), None);
+        assert_eq!(range(4, 9).gone(3, 7), None);
+        assert_eq!(range(6, 9).gone(3, 7), Some(Gap { from: 4, to: 5 }));
+        assert_eq!(range(9, 9).gone(3, 7), Some(Gap { from: 4, to: 6 }));
+        assert_eq!(range(9, 9).gone(6, 7), None);
     }
 
     #[test]
     fn a_reader_that_was_away_hears_once_what_is_gone() {
-        let mut trail = Trail::before(4);
-        assert_eq!(trail.resume(&extent(7, 9)), Some(Gap { from: 4, to: 6 }));
-        assert_eq!(trail.resume(&extent(7, 9)), None);
+        let mut position = ReadPosition::before(4);
+        assert_eq!(position.resume(&range(7, 9)), Some(Gap { from: 4, to: 6 }));
+        assert_eq!(position.resume(&range(7, 9)), None);
         let all_gone = Some(Gap { from: 7, to: 9 });
-        assert_eq!(trail.resume(&extent(10, 9)), all_gone);
-        assert_eq!(trail.last, Some(9));
+        assert_eq!(position.resume(&range(10, 9)), all_gone);
+        assert_eq!(position.last, Some(9));
     }
 
     #[test]
     fn a_stream_that_lost_its_newest_events_is_read_where_it_ends() {
-        let mut trail = Trail::before(100);
-        assert_eq!(trail.resume(&extent(1, 50)), None);
-        assert_eq!(trail.last, Some(50));
+        let mut position = ReadPosition::before(100);
+        assert_eq!(position.resume(&range(1, 50)), None);
+        assert_eq!(position.last, Some(50));
     }
 }

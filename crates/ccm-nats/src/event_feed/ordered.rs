@@ -6,20 +6,20 @@ use std::collections::VecDeque;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::gap::Trail;
-use super::{Begin, Heard, Stored};
-use crate::direct_get::{Broken, Reader, Start, Step, Wanted};
+use super::gap::ReadPosition;
+use super::{FeedStart, FeedItem, StoredEvent};
+use crate::direct_get::{ReadFailure, Reader, Start, Step, ReadRequest};
 use crate::streams::EVENTS;
-use crate::{Connection, Link, NatsError, Subject, backoff};
+use crate::{Connection, ConnectionState, NatsError, Subject, backoff};
 
 /// How often in a row reading may break off without a single event in between.
 const MOST_BREAKS: usize = 5;
 
-/// Stored events, read from a place of our own.
+/// StoredEvent events, read from a place of our own.
 pub struct Ordered {
     connection: Connection,
-    link: watch::Receiver<Link>,
-    wanted: Wanted,
+    link: watch::Receiver<ConnectionState>,
+    wanted: ReadRequest,
     follow: bool,
     reader: Option<Reader>,
     /// Whether reading ever began.
@@ -27,21 +27,21 @@ pub struct Ordered {
     /// How many events were still to come when the last one was handed over.
     left: u64,
     breaks: usize,
-    trail: Trail,
-    waiting: VecDeque<Heard>,
+    position: ReadPosition,
+    waiting: VecDeque<FeedItem>,
 }
 
 impl Ordered {
     pub(super) fn new(
         connection: &Connection,
         filter: &Subject,
-        begin: Begin,
+        begin: FeedStart,
         follow: bool,
     ) -> Self {
         Self {
             connection: connection.clone(),
             link: connection.state(),
-            wanted: Wanted {
+            wanted: ReadRequest {
                 stream: EVENTS.into(),
                 filter: filter.as_str().into(),
                 start: begin.start(),
@@ -51,9 +51,9 @@ impl Ordered {
             has_begun: false,
             left: 0,
             breaks: 0,
-            trail: match begin {
-                Begin::At(sequence) => Trail::before(sequence),
-                Begin::Next | Begin::Since(_) => Trail::default(),
+            position: match begin {
+                FeedStart::Sequence(sequence) => ReadPosition::before(sequence),
+                FeedStart::Next | FeedStart::Since(_) => ReadPosition::default(),
             },
             waiting: VecDeque::new(),
         }
@@ -66,7 +66,7 @@ impl Ordered {
         Ok(())
     }
 
-    pub(super) async fn next(&mut self) -> Result<Option<Heard>, NatsError> {
+    pub(super) async fn next(&mut self) -> Result<Option<FeedItem>, NatsError> {
         loop {
             if let Some(heard) = self.waiting.pop_front() {
                 return Ok(Some(heard));
@@ -81,24 +81,24 @@ impl Ordered {
             let step = tokio::select! {
                 step = reader.next() => step,
                 // A new connection may lead to a server that lost its newest events.
-                _ = self.link.changed() => Err(Broken::Gap),
+                _ = self.link.changed() => Err(ReadFailure::Gap),
             };
             match step {
                 Ok(Step::Message(found, pending)) => {
                     self.left = pending;
                     self.breaks = 0;
-                    let gap = self.trail.step(&self.connection, found.sequence).await;
-                    self.waiting.extend(gap.map(Heard::Gap));
-                    self.waiting.push_back(Heard::Event {
+                    let gap = self.position.step(&self.connection, found.sequence).await;
+                    self.waiting.extend(gap.map(FeedItem::Gap));
+                    self.waiting.push_back(FeedItem::Event {
                         sequence: found.sequence,
-                        stored: Stored {
+                        stored: StoredEvent {
                             subject: found.subject,
                             body: found.body,
                             time: found.time,
                         },
                     });
                 }
-                Ok(Step::Idle) if self.follow => return Ok(Some(Heard::Pause)),
+                Ok(Step::Idle) if self.follow => return Ok(Some(FeedItem::Idle)),
                 // What was still to come has expired meanwhile.
                 Ok(Step::Idle) => return Ok(None),
                 Err(broken) => {
@@ -118,7 +118,7 @@ impl Ordered {
         match self.try_open().await {
             Ok(reader) => {
                 self.left = reader.pending();
-                self.trail.last.get_or_insert(reader.after());
+                self.position.last.get_or_insert(reader.after());
                 self.reader = Some(reader);
                 self.has_begun = true;
                 Ok(())
@@ -126,23 +126,23 @@ impl Ordered {
             Err(NatsError::NoBucket(_) | NatsError::NotStored(_)) => {
                 Err(NatsError::NotStored(self.wanted.filter.clone()))
             }
-            Err(err @ (NatsError::Ahead { .. } | NatsError::Denied(_))) => Err(err),
+            Err(err @ (NatsError::SequenceAhead { .. } | NatsError::Denied(_))) => Err(err),
             Err(err) => self.rest(err).await,
         }
     }
 
     async fn try_open(&mut self) -> Result<Reader, NatsError> {
-        if let Some(last) = self.trail.last {
-            let extent = self.connection.extent_of_events().await?;
-            if !self.has_begun && last > extent.last {
-                return Err(NatsError::Ahead {
+        if let Some(last) = self.position.last {
+            let range = self.connection.event_stream_range().await?;
+            if !self.has_begun && last > range.last {
+                return Err(NatsError::SequenceAhead {
                     wanted: last.saturating_add(1),
-                    last: extent.last,
+                    last: range.last,
                 });
             }
-            let gap = self.trail.resume(&extent);
-            self.waiting.extend(gap.map(Heard::Gap));
-            let next = self.trail.last.unwrap_or(last).saturating_add(1);
+            let gap = self.position.resume(&range);
+            self.waiting.extend(gap.map(FeedItem::Gap));
+            let next = self.position.last.unwrap_or(last).saturating_add(1);
             self.wanted.start = Start::At(next);
         }
         Reader::open(&self.connection, &self.wanted, false).await

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use async_nats::{Message as Heard, Subscriber};
+use async_nats::{Message as ServiceMessage, Subscriber};
 use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt as _, select_all};
 use tokio::sync::mpsc;
@@ -59,13 +59,13 @@ pub struct Endpoint {
 
 /// A running service. It ends when its requests are dropped.
 #[derive(Debug)]
-pub struct Served {
-    pub requests: mpsc::Receiver<Incoming>,
+pub struct RunningService {
+    pub requests: mpsc::Receiver<ServiceRequest>,
 }
 
 /// A request. Each way to be done with it counts it once; to drop it is to ignore it.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct ServiceRequest {
     /// Which endpoint it came to, in the order they were given.
     pub endpoint: usize,
     /// Where it was sent to.
@@ -82,7 +82,7 @@ pub async fn serve(
     connection: &Connection,
     service: Service,
     endpoints: Vec<Endpoint>,
-) -> Result<Served, NatsError> {
+) -> Result<RunningService, NatsError> {
     check(&service, &endpoints)?;
     let mut listening = Vec::with_capacity(endpoints.len());
     for (index, endpoint) in endpoints.iter().enumerate() {
@@ -91,9 +91,9 @@ pub async fn serve(
     }
     let mut verbs = Vec::new();
     for (verb, kind) in [
-        ("PING", Ask::Ping),
-        ("INFO", Ask::Info),
-        ("STATS", Ask::Stats),
+        ("PING", Discovery::Ping),
+        ("INFO", Discovery::Info),
+        ("STATS", Discovery::Stats),
     ] {
         for subject in [
             format!("$SRV.{verb}"),
@@ -119,7 +119,7 @@ pub async fn serve(
     };
     tokio::spawn(listener.clone().discover(select_all(verbs)));
     tokio::spawn(listener.listen(select_all(listening)));
-    Ok(Served { requests })
+    Ok(RunningService { requests })
 }
 
 /// The side of a service that hears.
@@ -127,12 +127,12 @@ pub async fn serve(
 struct Listener {
     connection: Connection,
     described: Arc<Described>,
-    queue: mpsc::Sender<Incoming>,
+    queue: mpsc::Sender<ServiceRequest>,
 }
 
 impl Listener {
     /// Answers discovery until nobody wants requests any more.
-    async fn discover(self, mut questions: impl Stream<Item = (Ask, Heard)> + Unpin) {
+    async fn discover(self, mut questions: impl Stream<Item = (Discovery, ServiceMessage)> + Unpin) {
         loop {
             let question = tokio::select! {
                 question = questions.next() => question,
@@ -146,7 +146,7 @@ impl Listener {
     }
 
     /// Hands requests over until nobody wants them any more.
-    async fn listen(self, mut requests: impl Stream<Item = (usize, Heard)> + Unpin) {
+    async fn listen(self, mut requests: impl Stream<Item = (usize, ServiceMessage)> + Unpin) {
         loop {
             let request = tokio::select! {
                 request = requests.next() => request,
@@ -160,7 +160,7 @@ impl Listener {
                 Ticket::new(counters).fail(403, "not a request to this endpoint");
                 continue;
             }
-            let incoming = Incoming::new(&self.connection, counters, endpoint, message);
+            let incoming = ServiceRequest::new(&self.connection, counters, endpoint, message);
             if let Err(mpsc::error::TrySendError::Full(incoming)) = self.queue.try_send(incoming) {
                 let body = Bytes::from_static(br#"{"error":"busy"}"#);
                 // If this can't be sent either, the caller's own patience ends it.
@@ -170,14 +170,14 @@ impl Listener {
     }
 
     /// Answers a question of discovery; one without a place to answer to is none.
-    async fn answer(&self, ask: Ask, message: Heard) {
+    async fn answer(&self, ask: Discovery, message: ServiceMessage) {
         let Some(reply) = message.reply else {
             return;
         };
         let body = match ask {
-            Ask::Ping => self.described.ping(),
-            Ask::Info => self.described.info(),
-            Ask::Stats => self.described.stats(),
+            Discovery::Ping => self.described.ping(),
+            Discovery::Info => self.described.info(),
+            Discovery::Stats => self.described.stats(),
         };
         let sent = self
             .connection
@@ -194,18 +194,18 @@ async fn subscribe(connection: &Connection, subject: &str) -> Result<Subscriber,
 
 /// What discovery asks.
 #[derive(Clone, Copy, Debug)]
-enum Ask {
+enum Discovery {
     Ping,
     Info,
     Stats,
 }
 
-impl Incoming {
+impl ServiceRequest {
     fn new(
         connection: &Connection,
         counters: Arc<Counters>,
         endpoint: usize,
-        message: Heard,
+        message: ServiceMessage,
     ) -> Self {
         let message = Message::from(message);
         Self {
@@ -287,7 +287,7 @@ impl Incoming {
 /// any subject that the owner of a consumer names, and asks nobody whether that owner may publish
 /// there; such a message still has the subject that it was stored under. Its other answers have a
 /// status, or headers that say where a message is stored.
-fn is_request(message: &Heard, subject: &Subject) -> bool {
+fn is_request(message: &ServiceMessage, subject: &Subject) -> bool {
     let is_from_jetstream = |reply: &str| reply.starts_with("$JS.");
     let has_header = |name: &&str| {
         let headers = message.headers.as_ref();
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn what_comes_out_of_a_stream_is_no_request() {
         let subject: Subject = "ccm.v1.lab.node.web2.ensure".parse().unwrap();
-        let message = |subject: &str, reply: Option<&str>, header: Option<&str>| Heard {
+        let message = |subject: &str, reply: Option<&str>, header: Option<&str>| ServiceMessage {
             subject: subject.into(),
             reply: reply.map(Into::into),
             payload: Bytes::new(),
@@ -408,7 +408,7 @@ mod tests {
         ] {
             assert!(!is_request(&copied, &subject), "{copied:?}");
         }
-        let beat = Heard {
+        let beat = ServiceMessage {
             status: Some(async_nats::StatusCode::IDLE_HEARTBEAT),
             ..message(own, None, None)
         };

@@ -7,13 +7,13 @@ use tokio::time::timeout;
 
 use super::{MARKER, check_stream, subject};
 use crate::connection::API_LIMIT;
-use crate::direct_get::{Stored, Wanted};
+use crate::direct_get::{Stored, ReadRequest};
 use crate::{Connection, Headers, NatsError, stream_reader};
 use ccm_core::model::registration::Entry;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct Registrations {
     /// Ordered by address as text, then by port.
     pub entries: Vec<Entry>,
     pub unreadable: Vec<Unreadable>,
@@ -30,7 +30,7 @@ pub struct Unreadable {
 impl Connection {
     /// Returns the entries of a stream with this cluster, protocol, service and address; an empty
     /// word or `*` stands for any.
-    pub async fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Found, NatsError> {
+    pub async fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Registrations, NatsError> {
         check_stream(stream)?;
         let filter = subject::filter(words)?;
         // An agent that has just started is about to be connected; longer nobody waits.
@@ -39,13 +39,13 @@ impl Connection {
         if !timeout(API_LIMIT, connected).await.unwrap_or(false) {
             return Err(NatsError::Closed);
         }
-        let wanted = Wanted::last(stream, filter.as_str());
+        let wanted = ReadRequest::last(stream, filter.as_str());
         let messages = stream_reader::read_all(self, &wanted).await;
         let messages = messages.map_err(|err| match err {
             NatsError::NoBucket(_) => NatsError::NoStream(stream.into()),
             err => err,
         })?;
-        let mut found = Found::default();
+        let mut found = Registrations::default();
         for Stored {
             subject,
             headers,
@@ -53,10 +53,10 @@ impl Connection {
             ..
         } in messages
         {
-            match heard(&subject, &headers, &body) {
-                Heard::Entry(entry) => found.entries.push(entry),
-                Heard::Unreadable(what) => found.unreadable.push(what),
-                Heard::Gone(_) => {}
+            match parse_record(&subject, &headers, &body) {
+                Record::Entry(entry) => found.entries.push(entry),
+                Record::Unreadable(what) => found.unreadable.push(what),
+                Record::Gone(_) => {}
             }
         }
         let key = |entry: &Entry| (entry.address.clone(), entry.port());
@@ -67,7 +67,7 @@ impl Connection {
 
 /// What a message of the stream says.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Heard {
+pub(super) enum Record {
     Entry(Entry),
     /// The entry is gone, for this reason.
     Gone(String),
@@ -75,16 +75,16 @@ pub(super) enum Heard {
 }
 
 /// Returns what a message says about the service its subject names.
-pub(super) fn heard(subject: &str, headers: &Headers, body: &[u8]) -> Heard {
+pub(super) fn parse_record(subject: &str, headers: &Headers, body: &[u8]) -> Record {
     if let Some(reason) = headers.get(MARKER) {
-        return Heard::Gone(reason.into());
+        return Record::Gone(reason.into());
     }
     let reason = match Entry::from_wire(body) {
-        Ok(entry) if subject::belongs(&entry, subject) => return Heard::Entry(entry),
+        Ok(entry) if subject::belongs(&entry, subject) => return Record::Entry(entry),
         Ok(_) => "it belongs to another subject".to_owned(),
         Err(err) => err.to_string(),
     };
-    Heard::Unreadable(Unreadable {
+    Record::Unreadable(Unreadable {
         subject: subject.into(),
         reason,
     })
@@ -100,12 +100,12 @@ mod tests {
     #[test]
     fn a_message_is_an_entry_a_marker_or_neither() {
         let plain = Headers::new();
-        let heard_on = |subject: &str| heard(subject, &plain, BODY.as_bytes());
-        assert!(matches!(heard_on(SUBJECT), Heard::Entry(_)));
+        let heard_on = |subject: &str| parse_record(subject, &plain, BODY.as_bytes());
+        assert!(matches!(heard_on(SUBJECT), Record::Entry(_)));
         let other = SUBJECT.replace("prod", "lab");
-        assert!(matches!(heard_on(&other), Heard::Unreadable(_)));
+        assert!(matches!(heard_on(&other), Record::Unreadable(_)));
         let marker = Headers::new().with(MARKER, "MaxAge").unwrap();
-        assert_eq!(heard(SUBJECT, &marker, b""), Heard::Gone("MaxAge".into()));
-        assert!(matches!(heard(SUBJECT, &plain, b""), Heard::Unreadable(_)));
+        assert_eq!(parse_record(SUBJECT, &marker, b""), Record::Gone("MaxAge".into()));
+        assert!(matches!(parse_record(SUBJECT, &plain, b""), Record::Unreadable(_)));
     }
 }

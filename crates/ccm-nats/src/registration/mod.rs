@@ -13,8 +13,8 @@ mod stream;
 mod subject;
 mod watch;
 
-pub use lookup::{Found, Unreadable};
-pub use stream::{Ready, StreamOptions};
+pub use lookup::{Registrations, Unreadable};
+pub use stream::{StreamSummary, StreamOptions};
 pub use watch::{Change, Watch};
 
 use super::{Bytes, Connection, Headers, NatsError};

@@ -25,7 +25,7 @@ pub struct StreamOptions {
 
 /// A stream that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ready {
+pub struct StreamSummary {
     pub name: String,
     pub subjects: Vec<String>,
     pub replicas: usize,
@@ -37,7 +37,7 @@ impl Connection {
         &self,
         name: &str,
         options: StreamOptions,
-    ) -> Result<Ready, NatsError> {
+    ) -> Result<StreamSummary, NatsError> {
         check_stream(name)?;
         let info = match self.stream_info(name).await? {
             Some(info) => {
@@ -55,7 +55,7 @@ impl Connection {
                 self.create_stream(name, improve(empty, options)).await?
             }
         };
-        Ok(Ready {
+        Ok(StreamSummary {
             name: info.config.name,
             subjects: info.config.subjects,
             replicas: info.config.num_replicas,

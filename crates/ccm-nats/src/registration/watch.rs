@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tokio::sync::mpsc;
 
-use super::lookup::{Heard, Unreadable, heard};
+use super::lookup::{Record, Unreadable, parse_record};
 use super::{check_stream, subject};
-use crate::direct_get::{Stored, Wanted};
-use crate::stream_reader::{self, Seen};
+use crate::direct_get::{Stored, ReadRequest};
+use crate::stream_reader::{self, StreamItem};
 use crate::{Connection, Denial, NatsError};
 use ccm_core::model::registration::Entry;
 
@@ -22,7 +22,7 @@ const UNSEEN: &str = "Unseen";
 pub enum Change {
     /// An entry is new, or was published again.
     Updated(Entry),
-    /// An entry is gone: expired (`MaxAge`) or taken back (`Purge`). One that was not heard of
+    /// An entry is gone: expired (`MaxAge`) or taken back (`Purge`). One that was not parse_record of
     /// before has neither port nor priority.
     Removed {
         entry: Entry,
@@ -36,10 +36,10 @@ pub enum Change {
 /// The changes of a registry. Watching ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    seen: mpsc::Receiver<Seen>,
+    seen: mpsc::Receiver<StreamItem>,
     known: Known,
     changes: VecDeque<Change>,
-    /// All there is was heard since reading last started.
+    /// All there is was parse_record since reading last started.
     is_current: bool,
 }
 
@@ -54,7 +54,7 @@ impl Connection {
         let filter = subject::filter(words)?;
         let info = self.stream_info(stream).await?;
         info.ok_or_else(|| NatsError::NoStream(stream.into()))?;
-        let wanted = Wanted::last(stream, filter.as_str());
+        let wanted = ReadRequest::last(stream, filter.as_str());
         Ok(Watch {
             seen: stream_reader::follow(self, wanted),
             known: Known::default(),
@@ -72,13 +72,13 @@ impl Watch {
                 return Some(change);
             }
             match self.seen.recv().await? {
-                Seen::Restart => {
+                StreamItem::Restart => {
                     self.is_current = false;
                     self.known.doubt();
                 }
-                Seen::Denied(denial) => return Some(Change::Denied(denial)),
-                Seen::Message(stored) => self.changes.extend(self.known.take(&stored)),
-                Seen::Current => {
+                StreamItem::Denied(denial) => return Some(Change::Denied(denial)),
+                StreamItem::Message(stored) => self.changes.extend(self.known.take(&stored)),
+                StreamItem::Current => {
                     self.is_current = true;
                     self.changes.extend(self.known.settle());
                 }
@@ -86,12 +86,12 @@ impl Watch {
         }
     }
 
-    /// Reports whether all there is was heard: otherwise some of it is still to come.
+    /// Reports whether all there is was parse_record: otherwise some of it is still to come.
     pub fn is_current(&self) -> bool {
         self.is_current
     }
 
-    /// Returns the entries that stand, as far as they were heard.
+    /// Returns the entries that stand, as far as they were parse_record.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.known.0.values().map(|told| &told.entry)
     }
@@ -99,10 +99,10 @@ impl Watch {
 
 /// The entries that were told, by subject.
 #[derive(Debug, Default)]
-struct Known(BTreeMap<String, Told>);
+struct Known(BTreeMap<String, KnownEntry>);
 
 #[derive(Debug)]
-struct Told {
+struct KnownEntry {
     entry: Entry,
     sequence: u64,
     /// Not seen since reading started again.
@@ -120,9 +120,9 @@ impl Known {
     /// Takes a message and returns what it changes.
     fn take(&mut self, stored: &Stored) -> Option<Change> {
         let subject = &stored.subject;
-        match heard(subject, &stored.headers, &stored.body) {
-            Heard::Entry(entry) => {
-                let told = Told {
+        match parse_record(subject, &stored.headers, &stored.body) {
+            Record::Entry(entry) => {
+                let told = KnownEntry {
                     entry: entry.clone(),
                     sequence: stored.sequence,
                     is_doubtful: false,
@@ -131,12 +131,12 @@ impl Known {
                 let is_news = before.is_none_or(|told| told.sequence != stored.sequence);
                 is_news.then_some(Change::Updated(entry))
             }
-            Heard::Gone(reason) => {
+            Record::Gone(reason) => {
                 let told = self.0.remove(subject).map(|told| told.entry);
                 let entry = told.or_else(|| subject::parse(subject))?;
                 Some(Change::Removed { entry, reason })
             }
-            Heard::Unreadable(what) => Some(Change::Unreadable(what)),
+            Record::Unreadable(what) => Some(Change::Unreadable(what)),
         }
     }
 
