@@ -17,8 +17,8 @@ use super::trust::loopback::NoTrust;
 use super::trust::{Requester, Unfit, Unproven};
 use ccm_core::engine::{Level, Mode};
 use ccm_core::model::decision::AssignmentSignature;
-use ccm_core::model::governor::Claim;
-use ccm_core::model::node::{Assignment, BundleRef, Drift, REPORT, Refusal, Report};
+use ccm_core::model::governor::GovernorClaim;
+use ccm_core::model::node::{Assignment, BundleRef, Drift, NodeReport, REPORT, Refusal};
 use ccm_core::model::run::{RunOutcome, RunSummary, Trigger};
 use ccm_core::run::Request;
 use ccm_core::run::manifest_source::ManifestSource;
@@ -76,7 +76,7 @@ pub struct Assignments {
     /// What was followed since the agent started: its generation, and who stood for it.
     followed: Option<(u64, Option<AssignmentSignature>)>,
     /// What was last reported, and whether the bus has it.
-    report: Option<(Report, bool)>,
+    report: Option<(NodeReport, bool)>,
     /// What was refused last since the agent started, so that it is told once.
     refused: Option<Refusal>,
 }
@@ -275,7 +275,7 @@ impl Assignments {
         if before.and_then(|report| report.refusal.as_ref()) == refusal.as_ref() {
             return;
         }
-        let report = Report {
+        let report = NodeReport {
             refusal,
             timestamp: self.node.services.clock.now(),
             ..before.cloned().unwrap_or_else(|| self.empty_report())
@@ -285,8 +285,8 @@ impl Assignments {
     }
 
     /// Returns the report of a node that has not followed anything yet.
-    fn empty_report(&self) -> Report {
-        Report {
+    fn empty_report(&self) -> NodeReport {
+        NodeReport {
             protocol: REPORT.into(),
             identity: self.node.identity.name.clone(),
             generation: 0,
@@ -315,7 +315,11 @@ impl Assignments {
             let run = self.run(&assignment, asker, bundle, mode, slot, trigger);
             match run.await {
                 Ok(Done { run, events, .. }) => {
-                    drift.extend(events.iter().filter_map(|it| Drift::of(it, run.noop)));
+                    drift.extend(
+                        events
+                            .iter()
+                            .filter_map(|it| Drift::from_event(it, run.noop)),
+                    );
                     let is_worse = |worst: &RunSummary| rank(&run) > rank(worst);
                     if worst.as_ref().is_none_or(is_worse) {
                         worst = Some(run);
@@ -333,7 +337,7 @@ impl Assignments {
         self.node.set_generation(assignment.generation);
         self.remember_since(&mut drift);
         drift.truncate(MAX_DRIFT);
-        let report = Report {
+        let report = NodeReport {
             protocol: REPORT.into(),
             identity: self.node.identity.name.clone(),
             generation: assignment.generation,
@@ -354,14 +358,14 @@ impl Assignments {
         asker: &Requester,
         bundle: &BundleRef,
         mode: Mode,
-        governor: Option<&Claim>,
+        governor: Option<&GovernorClaim>,
         trigger: Trigger,
     ) -> Result<Done, AssignmentError> {
         let source = source_of(bundle);
         let copy = self.copy(&source, bundle).await?;
         let manifest = ManifestSource::Copy {
             manifest: copy.manifest,
-            shown: source,
+            display_name: source,
         };
         let order = Order {
             request: Request {
@@ -378,7 +382,7 @@ impl Assignments {
 
     /// Reports whether this assignment was applied to its end, in this life of the agent or before.
     fn came_through(&self, assignment: &Assignment) -> bool {
-        let ended = |report: &Report| {
+        let ended = |report: &NodeReport| {
             let run = report.run.as_ref();
             report.error.is_empty() && run.is_some_and(|run| run.error.is_empty())
         };
@@ -418,7 +422,7 @@ impl Assignments {
             return;
         };
         for item in drift {
-            let known = before.drift.iter().find(|it| it.is_about_same(item));
+            let known = before.drift.iter().find(|it| it.is_same_resource(item));
             if let Some(known) = known {
                 item.since = known.since;
             }

@@ -105,7 +105,7 @@ impl Cache {
             Some(copy) if copy.digest == digest => copy.manifest.clone(),
             _ => {
                 files::remove_recursive(&unpacked)?;
-                manifest_source::unbundle(bundle, &unpacked)?
+                manifest_source::unpack_bundle(bundle, &unpacked)?
             }
         };
         let relative = manifest.strip_prefix(&unpacked).unwrap_or(&manifest);

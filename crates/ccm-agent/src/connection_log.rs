@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::node::Node;
 use ccm_core::engine::Level;
-use ccm_nats::{Connection, Link};
+use ccm_nats::{Connection, ConnectionState};
 
 /// How often the same trouble is worth a line.
 const REPEAT_AFTER: Duration = Duration::from_secs(600);
@@ -48,7 +48,7 @@ impl Told {
 /// Tells what becomes of the connection until told to stop.
 pub(crate) async fn tell(node: Arc<Node>, connection: Connection, mut stop: watch::Receiver<bool>) {
     let servers = || [("servers", connection.servers().to_owned())];
-    let (mut link, mut trouble) = (connection.state(), connection.trouble());
+    let (mut link, mut trouble) = (connection.state(), connection.last_error());
     let mut denied = connection.denials();
     let mut told = Told::default();
     loop {
@@ -56,11 +56,11 @@ pub(crate) async fn tell(node: Arc<Node>, connection: Connection, mut stop: watc
             biased;
             _ = stop.wait_for(|stopped| *stopped) => return,
             Ok(()) = link.changed() => match *link.borrow_and_update() {
-                Link::Up { .. } => {
+                ConnectionState::Up { .. } => {
                     told.last = None;
                     node.say(Level::Info, "Connected to NATS", &servers());
                 }
-                Link::Down => node.say(Level::Warn, "Lost the connection to NATS", &servers()),
+                ConnectionState::Down => node.say(Level::Warn, "Lost the connection to NATS", &servers()),
             },
             denial = denied.next() => {
                 let text = denial.to_string();

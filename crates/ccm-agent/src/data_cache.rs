@@ -5,19 +5,19 @@
 //! what is kept only with the one it came with. Who is believed is `trust`'s to say.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::manifest_watch::get_signature;
 use super::trust::{Authorizer, Holds, SIGNATURE_LIMIT, Sources, UnsignedSource, fits};
 use ccm_core::hiera::{DATA_KEY, HieraError, Source};
-use ccm_core::model::signature::{BundleSignature, beside};
+use ccm_core::model::signature::{BundleSignature, signature_location};
 use ccm_core::run::data::{MAX_DATA, fetch, resolve};
 use ccm_core::system::files::{self, Durability, FileError};
 use ccm_core::system::{Clock, Digest, HttpError};
-use ccm_nats::{Bus, NatsError};
+use ccm_nats::{BlockingClient, NatsError};
 use ccm_template::env::Facts;
 use ccm_value::{Value, json};
 
@@ -102,7 +102,7 @@ impl DataCache {
     pub fn resolve(
         &self,
         facts: &Facts,
-        bus: &Bus,
+        bus: &BlockingClient,
         clock: &dyn Clock,
         authorizer: &Authorizer,
     ) -> Result<Resolved, DataProblem> {
@@ -116,7 +116,7 @@ impl DataCache {
         let problem = loop {
             match self.resolve_once(source, facts, bus, sources.as_ref()) {
                 Ok(data) => {
-                    *lock(&self.held) = Some((clock.monotonic(), data.clone()));
+                    *self.held.lock() = Some((clock.monotonic(), data.clone()));
                     return Ok(Resolved { data, stale: None });
                 }
                 // A disk does not get better by being asked again.
@@ -143,12 +143,12 @@ impl DataCache {
     pub fn recent(
         &self,
         facts: &Facts,
-        bus: &Bus,
+        bus: &BlockingClient,
         clock: &dyn Clock,
         authorizer: &Authorizer,
     ) -> Result<Resolved, DataProblem> {
         let now = clock.monotonic();
-        let held = lock(&self.held).clone();
+        let held = self.held.lock().clone();
         match held {
             Some((at, data)) if now.saturating_sub(at) < RECENT => {
                 Ok(Resolved { data, stale: None })
@@ -165,7 +165,7 @@ impl DataCache {
             Some(DataProblem::Refused(refusal)) => Some(refusal),
             Some(_) => return None,
         };
-        let mut last = lock(&self.refused);
+        let mut last = self.refused.lock();
         let is_new = last.as_ref() != refusal;
         *last = refusal.cloned();
         refusal.filter(|_| is_new).cloned()
@@ -176,7 +176,7 @@ impl DataCache {
         &self,
         source: &Source,
         facts: &Facts,
-        bus: &Bus,
+        bus: &BlockingClient,
         sources: Option<&Sources<'_>>,
     ) -> Result<Value, DataProblem> {
         let before = self.read_kept(source);
@@ -230,16 +230,14 @@ impl DataCache {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Returns the text beside a source that says who stands for it; nothing if there is none.
-fn signature_of(source: &Source, bus: &Bus) -> Result<Option<Vec<u8>>, DataProblem> {
+fn signature_of(source: &Source, bus: &BlockingClient) -> Result<Option<Vec<u8>>, DataProblem> {
     let found = match source {
         Source::File(_) => None,
         Source::Http(url) => get_signature(url.reveal())?,
-        Source::Kv { bucket, key } => bus.kv_bytes(bucket, &beside(key))?.map(Vec::from),
+        Source::Kv { bucket, key } => bus
+            .kv_bytes(bucket, &signature_location(key))?
+            .map(Vec::from),
     };
     let limit = usize::try_from(SIGNATURE_LIMIT).unwrap_or(usize::MAX);
     // One that is longer is none that anybody made.
@@ -279,7 +277,7 @@ mod tests {
         write("one");
         let place = Source::File(source.clone());
         let keeper = DataCache::new(Some(place), room.path().join("kept.json"));
-        let bus = Bus::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
+        let bus = BlockingClient::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
         let clock = FixedClock::new(DateTime::UNIX_EPOCH);
         let facts = Facts::default();
         let keeps_nobody_out =

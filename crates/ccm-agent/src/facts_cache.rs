@@ -2,9 +2,11 @@
 //! often must not cost often.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::metrics::Metrics;
 use ccm_core::facts::{Gatherer, Places};
@@ -115,11 +117,11 @@ impl FactsCache {
 
     /// Makes the next question gather anew, however young the facts are.
     pub fn forget(&self) {
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.held.lock() = None;
     }
 
     fn gathering(&self) -> Arc<Gathering> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let now = self.clock.monotonic();
         match &*held {
             Some((since, gathering)) if now.saturating_sub(*since) < self.floor => {

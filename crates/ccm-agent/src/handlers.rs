@@ -15,13 +15,13 @@ use super::run::{Done, Order};
 use super::run_queue::{Job, Permit, Refusal};
 use super::trust::Requester;
 use super::trust::audit::Request;
-use ccm_core::engine::{Level, LookError, Mode, asked_about};
+use ccm_core::engine::{Level, StatusError, Mode, resource_from_request};
 use ccm_core::filter::{self, FilterError};
 use ccm_core::model::envelope::Envelope;
-use ccm_core::model::id::BadEventId;
+use ccm_core::model::id::EventIdError;
 use ccm_core::model::label::Labels;
 use ccm_core::model::node::Refusal as Refused;
-use ccm_core::model::policy::Asked;
+use ccm_core::model::policy::PolicyRequest;
 use ccm_core::model::request::{
     EnsureResponse, RequestError, StatusResponse, parse_ensure, parse_status,
 };
@@ -72,7 +72,7 @@ enum HandlerError {
     #[error("missing run_id in request")]
     NoRunId,
     #[error(transparent)]
-    RunId(#[from] BadEventId),
+    RunId(#[from] EventIdError),
     #[error(transparent)]
     Document(#[from] DocumentError),
     /// The agent is ending.
@@ -144,10 +144,10 @@ impl Handlers {
         let verb = question.verb;
         let envelope = &question.envelope;
         // Whether an apply changes anything is known when its body is.
-        let asked = Asked {
+        let asked = PolicyRequest {
             verb: verb.as_str(),
             noop: envelope.noop || self.node.identity.noop || verb == Verb::Apply,
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
         if let Err(denied) = question.asker.may(&asked) {
             return self.deny(&question, &About::default(), &denied.to_string());
@@ -206,7 +206,7 @@ impl Handlers {
         let filter = envelope.filter.clone();
         let node = self.node.clone();
         let matched = self.read(move || {
-            let about = filter::About {
+            let about = filter::NodeAttributes {
                 identity: &node.identity.name,
                 groups: &node.identity.groups,
                 facts: &node.services.facts.current(),
@@ -230,7 +230,7 @@ impl Handlers {
             run_id: None,
         };
         let command = resource.command_line();
-        let asked = Asked {
+        let asked = PolicyRequest {
             type_name: Some(resource.type_name()),
             name: Some(&resource.common.name),
             provider: some(&resource.common.provider),
@@ -282,16 +282,16 @@ impl Handlers {
         };
         let order = self.order(request.clone(), question);
         let request_mode = order.request.mode;
-        let shown = order.request.manifest.shown();
+        let shown = order.request.manifest.display_name();
         let about = About {
             label: &shown,
             noop: request_mode.noop || (self.node.identity.noop && !request_mode.health_check_only),
             run_id: Some(order.request.run_id.clone()),
         };
-        let asked = Asked {
+        let asked = PolicyRequest {
             verb: Verb::Apply.as_str(),
             noop: about.noop,
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
         if let Err(denied) = question.asker.may(&asked) {
             return self.deny(question, &about, &denied.to_string());
@@ -360,9 +360,9 @@ impl Handlers {
             noop: true,
             run_id: None,
         };
-        let resource = match asked_about(&request) {
+        let resource = match resource_from_request(&request) {
             Ok(resource) => resource,
-            Err(err @ LookError::Module) => return self.deny(question, &about, &err.to_string()),
+            Err(err @ StatusError::Module) => return self.deny(question, &about, &err.to_string()),
             Err(err) => return self.malformed(question, &err.to_string()),
         };
         if let Err(denied) = question.asker.may(&looking_at(&resource)) {
@@ -551,8 +551,8 @@ impl IncomingRequest {
 }
 
 /// Returns what a policy is asked about a resource that is only looked at.
-pub(super) fn looking_at(resource: &Resource) -> Asked<'_> {
-    Asked {
+pub(super) fn looking_at(resource: &Resource) -> PolicyRequest<'_> {
+    PolicyRequest {
         verb: Verb::Status.as_str(),
         noop: true,
         type_name: Some(resource.type_name()),

@@ -3,7 +3,7 @@
 
 use ccm_core::engine::{Level, Line, Sink as _};
 use ccm_core::model::run::RunSummary;
-use ccm_core::run::handover::{Intake, Record, Records};
+use ccm_core::run::handover::{HandoverDir, Record, Records};
 
 use super::node::Node;
 use super::reporter::Reporter;
@@ -11,12 +11,12 @@ use super::reporter::Reporter;
 /// Takes over what was handed over, and remembers what last went wrong: the same is logged once.
 #[derive(Debug)]
 pub(super) struct Takeover {
-    intake: Intake,
+    intake: HandoverDir,
     error: Option<String>,
 }
 
 impl Takeover {
-    pub(super) fn new(intake: Intake) -> Self {
+    pub(super) fn new(intake: HandoverDir) -> Self {
         Self {
             intake,
             error: None,

@@ -8,11 +8,12 @@
 mod missing;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 
@@ -20,7 +21,7 @@ use super::bundle_cache::{Cache, Copy};
 use super::node::Node;
 use super::trust::{Holds, Requester, SIGNATURE_LIMIT, Sources, UnsignedSource, audit, fits};
 use ccm_core::engine::Level;
-use ccm_core::model::signature::{BundleSignature, beside};
+use ccm_core::model::signature::{BundleSignature, signature_location};
 use ccm_core::run::ManifestLocation;
 use ccm_core::run::manifest_source::{ManifestSource, SIZE_LIMIT, SourceError, TIME_LIMIT};
 use ccm_core::system::files::{self, Attributes, Durability};
@@ -105,7 +106,7 @@ impl Feed {
         };
         let what = ManifestSource::Copy {
             manifest: copy.manifest,
-            shown: self.to_string(),
+            display_name: self.to_string(),
         };
         Some((what, asker))
     }
@@ -194,7 +195,7 @@ impl Feed {
             Err(err) => return self.complain(node, &err),
         };
         let wants_signature = node.services.authorizer.sources().is_some();
-        let signature = beside(key);
+        let signature = signature_location(key);
         let mut was_seen = false;
         while let Some(change) = watch.next().await {
             match change {
@@ -275,7 +276,13 @@ impl Feed {
         let signature = match node.services.authorizer.sources() {
             None => None,
             Some(sources) => {
-                let found = get_object(connection, bucket, &beside(key), SIGNATURE_LIMIT).await;
+                let found = get_object(
+                    connection,
+                    bucket,
+                    &signature_location(key),
+                    SIGNATURE_LIMIT,
+                )
+                .await;
                 let text = match found {
                     Err(NatsError::NoObject { .. }) => None,
                     found => Some(found?),
@@ -349,7 +356,7 @@ impl Feed {
     }
 
     fn received(&self, node: &Node) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.refused.lock() = None;
         node.services.metrics.manifest_fetched(&self.to_string());
     }
 
@@ -359,7 +366,7 @@ impl Feed {
         node.services.metrics.manifest_fetch_failed(&shown);
         let fields = [("manifest", shown.clone()), ("error", reason.clone())];
         node.say(Level::Error, "Not applying a manifest", &fields);
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         if refused.replace(refusal.clone()) != Some(refusal) {
             drop(refused);
             let request = audit::Request {
@@ -408,7 +415,7 @@ pub(super) enum Problem {
 
 /// Asks a server for the signature of what it has at a URL; nothing if there is none.
 pub(super) fn get_signature(url: &str) -> Result<Option<Vec<u8>>, HttpError> {
-    let url = beside(url);
+    let url = signature_location(url);
     let request = Request::new(&url, TIME_LIMIT, SIGNATURE_LIMIT);
     let mut text = Vec::new();
     match http::get(&request, &SystemClock, &mut text) {

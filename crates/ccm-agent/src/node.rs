@@ -1,11 +1,12 @@
 //! A node: what every part of its agent shares. Who it is, what it knows, what it is doing.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::choria_events::ChoriaEvents;
@@ -22,7 +23,7 @@ use super::trust::audit::Audit;
 use super::trust::loopback::LoopbackOnly;
 use super::trust::refusals::Refusals;
 use ccm_core::engine::{EventIds, Level, Line};
-use ccm_core::model::governor::Claim;
+use ccm_core::model::governor::GovernorClaim;
 use ccm_core::model::id::EventId;
 use ccm_core::model::node::{NODE_STATUS, NodeName, NodeStatus, Token};
 use ccm_core::model::run::RunSummary;
@@ -30,7 +31,7 @@ use ccm_core::run::executor::Executor;
 use ccm_core::run::log::Log;
 use ccm_core::run::pause::PauseStore;
 use ccm_core::system::{Clock, RandomError};
-use ccm_nats::Bus;
+use ccm_nats::BlockingClient;
 use ccm_value::Value;
 
 /// The version of this program.
@@ -56,7 +57,7 @@ pub(super) struct Identity {
     /// Whatever is asked, nothing is changed.
     pub(super) noop: bool,
     /// Which slot a run needs, unless it says so itself.
-    pub(super) governor: Option<Claim>,
+    pub(super) governor: Option<GovernorClaim>,
     /// The collective whose governors are asked.
     pub(super) choria: Token,
     /// The package module of a plain `provider: cfengine`.
@@ -86,7 +87,7 @@ pub(super) struct Services {
     pub(super) registration_publisher: Option<RegistrationPublisher>,
     /// Takes what manifests look up, if that is watched.
     pub(super) lookups: Option<Lookups>,
-    pub(super) bus: Bus,
+    pub(super) bus: BlockingClient,
     pub(super) metrics: Metrics,
     pub(super) log: Log,
     /// Carries out what the node is asked.
@@ -119,14 +120,10 @@ impl RunState {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Node {
     /// Returns an id that is greater than all before it.
     pub(super) fn next_id(&self) -> EventId {
-        lock(&self.state.ids).next(self.services.clock.now())
+        self.state.ids.lock().next(self.services.clock.now())
     }
 
     /// Returns what the node says about itself.
@@ -143,7 +140,7 @@ impl Node {
             beat: self.identity.beat.as_secs(),
             current_run,
             queued,
-            last_run: lock(&self.state.last_run).clone(),
+            last_run: self.state.last_run.lock().clone(),
             pause: self.services.pause.current(),
             trust: self.trust_status(),
             spool: self.services.event_sink.status(),
@@ -160,7 +157,7 @@ impl Node {
         self.services
             .metrics
             .run_finished(run, run.summary.total_duration);
-        *lock(&self.state.last_run) = Some(run.clone());
+        *self.state.last_run.lock() = Some(run.clone());
         self.has_news();
     }
 

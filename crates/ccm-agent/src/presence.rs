@@ -11,7 +11,7 @@ use super::node::Node;
 use ccm_core::engine::Level;
 use ccm_nats::kv::Bucket;
 use ccm_nats::streams::NODES;
-use ccm_nats::{Connection, Link, NatsError, Subjects};
+use ccm_nats::{Connection, ConnectionState, NatsError, Subjects};
 use ccm_value::json;
 
 /// How often trouble with presence is worth a line.
@@ -60,7 +60,7 @@ impl Presence {
                 () = self.news() => {}
                 () = self.refusals(told) => {}
             }
-            if !matches!(*link.borrow_and_update(), Link::Up { .. }) {
+            if !matches!(*link.borrow_and_update(), ConnectionState::Up { .. }) {
                 continue;
             }
             told = Instant::now();

@@ -6,14 +6,15 @@
 //! the next run hands it over again. Which services may be registered is the engine's to say.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::metrics::Metrics;
-use ccm_core::engine::{Level, Line, Standing};
+use ccm_core::engine::{Level, Line, Availability};
 use ccm_core::model::registration::{Entry, Ttl};
 use ccm_core::run::log::Log;
 use ccm_core::system::Clock;
@@ -70,12 +71,12 @@ impl RegistrationPublisher {
     }
 
     /// Takes how services stand: those that are up are to be published, those that are down not.
-    pub fn take(&self, entries: &[Entry], standing: Standing) {
+    pub fn take(&self, entries: &[Entry], standing: Availability) {
         let since = self.0.clock.monotonic();
         let mut waiting = self.waiting();
         for entry in entries {
             let key = key(entry);
-            if standing == Standing::Down {
+            if standing == Availability::Down {
                 waiting.remove(&key);
                 continue;
             }
@@ -185,7 +186,7 @@ impl RegistrationPublisher {
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<Key, Waiting>> {
         let waiting = &self.0.waiting;
-        waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        waiting.lock()
     }
 
     fn complain(&self, err: &NatsError) {
@@ -209,7 +210,7 @@ fn may_pass(err: &NatsError) -> bool {
     matches!(
         err,
         NatsError::Closed
-            | NatsError::NoAnswer { .. }
+            | NatsError::NoReply { .. }
             | NatsError::NoResponders(_)
             | NatsError::NotStored(_)
     )
@@ -252,13 +253,13 @@ mod tests {
     #[test]
     fn the_newest_entry_of_a_service_waits() {
         let (registration_publisher, clock) = registration_publisher();
-        registration_publisher.take(&[entry(80, None)], Standing::Up);
+        registration_publisher.take(&[entry(80, None)], Availability::Up);
         clock.advance(Duration::from_secs(1));
         let newer = Entry {
             priority: 7,
             ..entry(80, None)
         };
-        registration_publisher.take(&[newer.clone(), entry(81, None)], Standing::Up);
+        registration_publisher.take(&[newer.clone(), entry(81, None)], Availability::Up);
         let (key, first) = registration_publisher.next().unwrap();
         assert_eq!(first.entry, newer);
         assert_eq!(registration_publisher.waiting().len(), 2);
@@ -271,9 +272,9 @@ mod tests {
         let (registration_publisher, clock) = registration_publisher();
         registration_publisher.take(
             &[entry(80, seconds(30)), entry(81, seconds(90))],
-            Standing::Up,
+            Availability::Up,
         );
-        registration_publisher.take(&[entry(82, Some(Ttl::Never))], Standing::Up);
+        registration_publisher.take(&[entry(82, Some(Ttl::Never))], Availability::Up);
         clock.advance(Duration::from_secs(30));
         let mut ports = Vec::new();
         while let Some((key, next)) = registration_publisher.next() {
@@ -288,8 +289,8 @@ mod tests {
     #[test]
     fn a_service_that_failed_meanwhile_is_not_published() {
         let (registration_publisher, _) = registration_publisher();
-        registration_publisher.take(&[entry(80, None), entry(81, None)], Standing::Up);
-        registration_publisher.take(&[entry(80, None)], Standing::Down);
+        registration_publisher.take(&[entry(80, None), entry(81, None)], Availability::Up);
+        registration_publisher.take(&[entry(80, None)], Availability::Down);
         assert_eq!(
             registration_publisher.next().unwrap().1.entry,
             entry(81, None)
@@ -299,10 +300,10 @@ mod tests {
     #[test]
     fn an_entry_that_comes_again_while_one_is_on_its_way_is_kept() {
         let (registration_publisher, clock) = registration_publisher();
-        registration_publisher.take(&[entry(80, None)], Standing::Up);
+        registration_publisher.take(&[entry(80, None)], Availability::Up);
         let (key, first) = registration_publisher.next().unwrap();
         clock.advance(Duration::from_secs(1));
-        registration_publisher.take(&[entry(80, None)], Standing::Up);
+        registration_publisher.take(&[entry(80, None)], Availability::Up);
         registration_publisher.settle(&key, &first);
         assert!(registration_publisher.next().is_some());
     }
@@ -317,10 +318,10 @@ mod tests {
             });
             entries.collect()
         };
-        registration_publisher.take(&many(1), Standing::Up);
-        registration_publisher.take(&many(2), Standing::Up);
+        registration_publisher.take(&many(1), Availability::Up);
+        registration_publisher.take(&many(2), Availability::Up);
         assert_eq!(registration_publisher.waiting().len(), MOST_WAITING);
-        registration_publisher.take(&many(1), Standing::Up);
+        registration_publisher.take(&many(1), Availability::Up);
         let printed = registration_publisher.0.metrics.print();
         assert!(printed.contains("agent_registration_error_count 2000\n"));
     }

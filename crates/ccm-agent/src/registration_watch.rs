@@ -10,17 +10,18 @@
 //! for another should that run have failed. How a run is made is the schedule's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use ccm_core::engine::{Level, Line};
 use ccm_core::model::registration::Entry;
-use ccm_core::run::bus::Bus;
-use ccm_core::run::environment::registered;
+use ccm_core::run::nats_client::Bus;
+use ccm_core::run::environment::registered_services;
 use ccm_core::run::log::Log;
 use ccm_core::system::Digest;
 use ccm_nats::registration::{Change, Watch};
@@ -47,20 +48,16 @@ type Words = [String; 4];
 /// What was found, as far as somebody could be asked.
 type Found = BTreeMap<Words, Option<Digest>>;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What one run looked up; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Notes(Arc<Mutex<Found>>);
 
 impl Notes {
     /// Returns a function for templates that notes what it is asked.
-    pub fn taking(&self, bus: Arc<dyn Bus>, stream: String) -> Registrations {
+    pub fn taking(&self, bus: Arc<dyn NatsClient>, stream: String) -> Registrations {
         let notes = self.clone();
         Arc::new(move |words| {
-            let found = registered(&*bus, &stream, words);
+            let found = registered_services(&*bus, &stream, words);
             let digest = found.as_deref().ok().and_then(digest_of);
             notes.note(words.map(str::to_owned), digest);
             let found = found.map_err(CallError::new)?;
@@ -73,7 +70,7 @@ impl Notes {
     fn note(&self, words: Words, found: Option<Digest>) {
         let any = |word: String| if word.is_empty() { "*".into() } else { word };
         let words = words.map(any);
-        let mut noted = lock(&self.0);
+        let mut noted = self.0.lock();
         if noted.len() < MOST_NOTED || noted.contains_key(&words) {
             noted.entry(words).or_insert(found);
         }
@@ -108,8 +105,8 @@ struct Looked {
 impl Lookups {
     /// Takes what a run of a manifest looked up. One that ended early may have had more to ask.
     pub fn settle(&self, manifest: &str, generation: Option<u64>, notes: &Notes, is_whole: bool) {
-        let noted = lock(&notes.0).clone();
-        let mut manifests = lock(&self.0.manifests);
+        let noted = notes.0.lock().clone();
+        let mut manifests = self.0.manifests.lock();
         if generation.is_some() {
             // What belongs to an older assignment is not applied any more.
             manifests.retain(|_, it| it.generation.is_none() || it.generation == generation);
@@ -128,7 +125,7 @@ impl Lookups {
     }
 
     fn all(&self) -> BTreeMap<String, Looked> {
-        lock(&self.0.manifests).clone()
+        self.0.manifests.lock().clone()
     }
 }
 
@@ -493,7 +490,7 @@ mod tests {
         notes.note(words("web"), Some(state(&[])));
         let [cluster, protocol, service, _] = words("web");
         notes.note([cluster, protocol, service, String::new()], None);
-        let noted = lock(&notes.0).clone();
+        let noted = notes.0.lock().clone();
         let expected = (words("web"), Some(state(&[80])));
         assert_eq!(noted, Found::from([expected]));
     }
@@ -504,6 +501,6 @@ mod tests {
         for number in 0..MOST_NOTED + 9 {
             notes.note(words(&format!("s{number}")), None);
         }
-        assert_eq!(lock(&notes.0).len(), MOST_NOTED);
+        assert_eq!(notes.0.lock().len(), MOST_NOTED);
     }
 }

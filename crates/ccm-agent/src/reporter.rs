@@ -2,7 +2,7 @@
 //! and the registrations.
 
 use super::node::Node;
-use ccm_core::engine::{Checked, Level, Line, Sink, Standing, status_line};
+use ccm_core::engine::{CompletedCheck, Level, Line, Sink, Availability, status_line};
 use ccm_core::model::cloudevent::SlotEvent;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::governor::{GovernorName, SlotProgress};
@@ -46,7 +46,7 @@ impl Sink for Reporter<'_> {
         self.node.services.log.line(line);
     }
 
-    fn checked(&mut self, checked: &Checked<'_>) {
+    fn checked(&mut self, checked: &CompletedCheck<'_>) {
         let type_name = checked.type_name.as_str();
         self.node.services.metrics.health_checked(
             type_name,
@@ -57,7 +57,7 @@ impl Sink for Reporter<'_> {
         self.node.services.choria_events.checked(checked);
     }
 
-    fn services(&mut self, entries: &[Entry], standing: Standing) {
+    fn services(&mut self, entries: &[Entry], standing: Availability) {
         if let Some(registration_publisher) = &self.node.services.registration_publisher {
             registration_publisher.take(entries, standing);
         }

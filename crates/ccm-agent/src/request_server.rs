@@ -11,7 +11,7 @@ use super::trust::loopback::is_order;
 use super::trust::{Denied, Refused};
 use ccm_core::model::envelope::{CALLER, Envelope, IDENTITY, REQUEST_ID};
 use ccm_core::model::node::Refusal;
-use ccm_nats::micro::{self, Endpoint, Incoming, Served, Service};
+use ccm_nats::micro::{self, Endpoint, RunningService, Service, ServiceRequest};
 use ccm_nats::{Connection, Headers, NatsError, Subjects, Verb};
 
 /// The largest request that is looked at.
@@ -29,7 +29,7 @@ pub async fn listen(
     node: &Node,
     connection: &Connection,
     subjects: &Subjects,
-) -> Result<(Served, Vec<Verb>), NatsError> {
+) -> Result<(RunningService, Vec<Verb>), NatsError> {
     let mut endpoints = Vec::new();
     let mut verbs = Vec::new();
     let token = node.identity.name.token();
@@ -68,7 +68,7 @@ pub async fn listen(
 
 /// Answers what comes in until told to stop.
 pub async fn answer(
-    mut served: Served,
+    mut served: RunningService,
     verbs: Vec<Verb>,
     node: Arc<Node>,
     answering: Handlers,
@@ -121,7 +121,7 @@ pub async fn answer(
 }
 
 /// Nothing of a request is looked at before it is known who asks.
-async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Handlers) -> Reply {
+async fn open(incoming: &ServiceRequest, verb: Verb, node: &Node, answering: Handlers) -> Reply {
     let turn_down_of = |signer: &str, code, reason: &str, text: String| {
         let request = Request {
             signer,
@@ -187,7 +187,7 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Handlers)
         Err(_) if verb == Verb::Nudge => return Reply::Silence,
         Err(refused) => return deny(&refused),
     };
-    let envelope = match Envelope::open(|name| incoming.header(name)) {
+    let envelope = match Envelope::from_headers(|name| incoming.header(name)) {
         Ok(envelope) => envelope,
         Err(err) => return turn_down(code::BAD_REQUEST, MALFORMED, err.to_string()),
     };
@@ -201,7 +201,7 @@ async fn open(incoming: &Incoming, verb: Verb, node: &Node, answering: Handlers)
     answering.answer(question).await
 }
 
-async fn send(incoming: Incoming, verb: Verb, answer: Reply, node: &Node) {
+async fn send(incoming: ServiceRequest, verb: Verb, answer: Reply, node: &Node) {
     // A node's name is always a valid header.
     let headers = Headers::new()
         .with(IDENTITY, node.identity.name.as_str())

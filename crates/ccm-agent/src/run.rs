@@ -10,21 +10,21 @@ use super::registration_watch::{Lookups, Notes};
 use super::reporter::Reporter;
 use super::run_queue::Permit;
 use super::trust::{Authorizer, Requester, audit};
-use ccm_core::engine::{Level, Line, LookError, Mode, Session};
+use ccm_core::engine::{Level, Line, StatusError, Mode, Session};
 use ccm_core::model::cloudevent::SlotEvent;
 use ccm_core::model::event::{Outcome, TransactionEvent};
 use ccm_core::model::governor::GovernorName;
-use ccm_core::model::policy::{Asked, Lookup};
+use ccm_core::model::policy::{Lookup, PolicyRequest};
 use ccm_core::model::resource::Resource;
 use ccm_core::model::run::{CurrentRun, RunSummary, Trigger};
 use ccm_core::model::state::State;
-use ccm_core::run::bus::StopReason;
-use ccm_core::run::environment::Surroundings;
+use ccm_core::run::nats_client::StopCheck;
+use ccm_core::run::environment::TemplateContext;
 use ccm_core::run::{
-    self, Completed, DataError, Evicted, Governors, Host, OutsideData, Place, RunError,
+    self, CompletedRun, DataError, EvictionCallback, Governors, RunContext, ExternalData, ManifestDir, RunError,
 };
 use ccm_core::system::Clock;
-use ccm_nats::{Bus, Verb};
+use ccm_nats::{BlockingClient, Verb};
 use ccm_template::Env;
 use ccm_template::env::Facts;
 
@@ -37,8 +37,13 @@ pub struct Order {
 }
 
 /// How fresh external data has to be.
-type Resolve =
-    fn(&DataCache, &Facts, &Bus, &dyn Clock, &Authorizer) -> Result<Resolved, DataProblem>;
+type Resolve = fn(
+    &DataCache,
+    &Facts,
+    &BlockingClient,
+    &dyn Clock,
+    &Authorizer,
+) -> Result<Resolved, DataProblem>;
 
 /// What came of an order.
 #[derive(Clone, Debug)]
@@ -54,7 +59,7 @@ impl Order {
     pub fn as_current(&self, node: &Node) -> CurrentRun {
         CurrentRun {
             run_id: self.request.run_id.clone(),
-            source: self.request.manifest.shown(),
+            source: self.request.manifest.display_name(),
             trigger: self.request.trigger,
             since: node.services.clock.now(),
             noop: self.request.mode.noop,
@@ -67,10 +72,10 @@ impl Order {
         node.has_news();
         let mut request = self.request.clone();
         request.mode.noop |= node.identity.noop && !request.mode.health_check_only;
-        let asked = Asked {
+        let asked = PolicyRequest {
             verb: Verb::Apply.as_str(),
             noop: request.mode.noop,
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
         // A diff shows what a file holds.
         request.mode.diff &= self.asker.may_look_up(&asked, Lookup::Files);
@@ -84,7 +89,7 @@ impl Order {
             notes: lookups.is_some().then_some(&notes),
         };
         let mut reporter = Reporter::new(node);
-        let Completed { run, session, .. } =
+        let CompletedRun { run, session, .. } =
             node.with_host(&behalf, |host| run::apply(&request, host, &mut reporter));
         if let Some(lookups) = lookups {
             lookups.settle(&run.source, run.generation, &notes, run.error.is_empty());
@@ -108,7 +113,7 @@ fn lookups<'n>(request: &run::Request, node: &'n Node) -> Option<&'n Lookups> {
 struct Behalf<'a> {
     asker: &'a Requester,
     /// What its policy is asked about the request as a whole.
-    asked: &'a Asked<'a>,
+    asked: &'a PolicyRequest<'a>,
     permit: &'a Permit,
     resolve: Resolve,
     /// Takes what templates look up.
@@ -117,8 +122,8 @@ struct Behalf<'a> {
 
 impl Node {
     /// Gives a run what it works with.
-    fn with_host<T>(&self, behalf: &Behalf<'_>, run: impl FnOnce(&Host<'_>) -> T) -> T {
-        let env = |place: Place<'_>| {
+    fn with_host<T>(&self, behalf: &Behalf<'_>, run: impl FnOnce(&RunContext<'_>) -> T) -> T {
+        let env = |place: ManifestDir<'_>| {
             let mut env = self.env(place.directory);
             if let Some(notes) = behalf.notes {
                 let stream = self.identity.registration_stream.clone();
@@ -133,11 +138,11 @@ impl Node {
             asker.may_apply(verb, resource, provider, mode.noop)
         };
         let next_id = || self.next_id();
-        run(&Host {
+        run(&RunContext {
             identity: &self.identity.name,
             collective: &self.identity.collective,
             clock: &*self.services.clock,
-            bus: &self.services.bus,
+            nats: &self.services.bus,
             executor: &*self.services.executor,
             base: Path::new("/"),
             state_dir: Some(&self.identity.state_dir),
@@ -158,13 +163,13 @@ impl Node {
         })
     }
 
-    fn stop(&self, permit: &Permit) -> StopReason {
+    fn stop(&self, permit: &Permit) -> StopCheck {
         let (permit, clock) = (permit.clone(), self.services.clock.clone());
         Arc::new(move || permit.stop_reason(clock.now()))
     }
 
     /// Returns why a run must not wait for its slot any longer, once that is so.
-    fn give_up(&self, permit: &Permit) -> StopReason {
+    fn give_up(&self, permit: &Permit) -> StopCheck {
         let (stop, run_queue) = (self.stop(permit), self.services.run_queue.clone());
         Arc::new(move || {
             let closing = || {
@@ -176,7 +181,7 @@ impl Node {
     }
 
     /// Returns what is to be done when a slot is taken away.
-    fn evicted(&self) -> Evicted {
+    fn evicted(&self) -> EvictionCallback {
         let (choria_events, log) = (
             self.services.choria_events.clone(),
             self.services.log.clone(),
@@ -191,17 +196,17 @@ impl Node {
 
     /// Returns what templates see in a run whose relative paths start at `directory`.
     pub fn env(&self, directory: &Path) -> Env {
-        let surroundings = Surroundings {
+        let surroundings = TemplateContext {
             facts: self.services.facts.current(),
             environ: self.identity.environ.clone(),
-            bus: Arc::new(self.services.bus.clone()),
+            nats: Arc::new(self.services.bus.clone()),
             registration_stream: self.identity.registration_stream.clone(),
         };
         surroundings.env(directory)
     }
 
     /// Returns the external data of a run or of one resource, or why there is none.
-    fn outside_data(&self, facts: &Facts, resolve: Resolve) -> Result<OutsideData, DataError> {
+    fn outside_data(&self, facts: &Facts, resolve: Resolve) -> Result<ExternalData, DataError> {
         let began = self.services.clock.monotonic();
         let clock = &*self.services.clock;
         let resolved = resolve(
@@ -236,10 +241,10 @@ impl Node {
         let stale = resolved.stale.map(|problem| {
             Line::new(Level::Warn, "Using the last good external data").with("error", problem)
         });
-        Ok(OutsideData {
+        Ok(ExternalData {
             external: resolved.data,
             warnings: stale.into_iter().collect(),
-            ..OutsideData::default()
+            ..ExternalData::default()
         })
     }
 
@@ -253,12 +258,12 @@ impl Node {
         permit: &Permit,
     ) -> Result<(TransactionEvent, String), RunError> {
         let (type_name, name) = (resource.type_name(), resource.common.name.clone());
-        let asked = Asked {
+        let asked = PolicyRequest {
             verb: Verb::Ensure.as_str(),
             noop: mode.noop || self.identity.noop,
             type_name: Some(type_name),
             name: Some(&name),
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
         let mode = Mode {
             noop: asked.noop,
@@ -288,7 +293,7 @@ impl Node {
     }
 
     /// Returns the state of a resource, changing nothing.
-    pub fn state_of(&self, resource: &Resource, asker: &Requester) -> Result<State, LookError> {
+    pub fn state_of(&self, resource: &Resource, asker: &Requester) -> Result<State, StatusError> {
         let env = asker.limit(self.env(Path::new("/")), &looking_at(resource), None);
         let module = self.identity.cfengine_module.as_deref();
         run::inspect(resource, env, module, &*self.services.clock)

@@ -7,10 +7,11 @@
 //! not, exactly once, so that nobody waits for an answer that never comes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use parking_lot::{Condvar, Mutex};
 
 use ccm_core::model::run::{CurrentRun, RunId};
 use ccm_core::run::RunLock;
@@ -57,7 +58,7 @@ impl Permit {
         if self.deadline.is_some_and(|deadline| now > deadline) {
             return Some("deadline passed".into());
         }
-        lock(&self.reason).clone()
+        self.reason.lock().clone()
     }
 
     /// Returns why a run that has not begun must not begin any more, once that is so.
@@ -65,11 +66,11 @@ impl Permit {
         if self.deadline.is_some_and(|deadline| now > deadline) {
             return Some(Refusal::Deadline);
         }
-        lock(&self.reason).is_some().then_some(Refusal::Cancelled)
+        self.reason.lock().is_some().then_some(Refusal::Cancelled)
     }
 
     fn take_back(&self, reason: &str) {
-        lock(&self.reason).get_or_insert_with(|| reason.into());
+        self.reason.lock().get_or_insert_with(|| reason.into());
         self.cancel.cancel();
     }
 }
@@ -107,10 +108,6 @@ struct State {
     has_worker: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl RunQueue {
     /// Opens a run_queue. Its jobs take turns with the runs of other programs, if there may be any.
     pub fn open(
@@ -132,7 +129,7 @@ impl RunQueue {
     /// Queues a job, or hands its work the reason why not.
     pub fn submit(&self, job: Job) {
         let refused = {
-            let mut state = lock(&self.0.state);
+            let mut state = self.0.state.lock();
             if state.is_closed {
                 Some((job, Refusal::Closing))
             } else if state.waiting.len() >= self.0.most_waiting {
@@ -155,21 +152,21 @@ impl RunQueue {
 
     /// Returns the current run and how many wait.
     pub fn status(&self) -> (Option<CurrentRun>, usize) {
-        let state = lock(&self.0.state);
+        let state = self.0.state.lock();
         let current = state.current.as_ref().map(|(run, _)| run.clone());
         (current, state.waiting.len())
     }
 
     /// Reports whether a run of this source waits for its turn.
     pub fn is_waiting(&self, source: &str) -> bool {
-        let state = lock(&self.0.state);
+        let state = self.0.state.lock();
         state.waiting.iter().any(|job| job.run.source == source)
     }
 
     /// Cancels a run, whether it waits or is going on. Returns whether there was one.
     pub fn cancel(&self, id: &RunId, reason: &str) -> bool {
         let waiting = {
-            let mut state = lock(&self.0.state);
+            let mut state = self.0.state.lock();
             if let Some((run, permit)) = &state.current
                 && run.run_id == *id
             {
@@ -192,7 +189,7 @@ impl RunQueue {
     /// then on its time counts.
     pub fn wait_for(&self, what: Option<String>) {
         let now = self.0.clock.now();
-        if let Some((run, _)) = &mut lock(&self.0.state).current {
+        if let Some((run, _)) = &mut self.0.state.lock().current {
             run.waiting_for = what;
             run.since = now;
         }
@@ -200,13 +197,13 @@ impl RunQueue {
 
     /// Reports whether no more jobs are taken.
     pub fn is_closed(&self) -> bool {
-        lock(&self.0.state).is_closed
+        self.0.state.lock().is_closed
     }
 
     /// Cancels a run that takes too long; to be called now and then. What it waits for has a limit
     /// of its own.
     pub fn enforce_time_limit(&self) {
-        let state = lock(&self.0.state);
+        let state = self.0.state.lock();
         if let Some((run, permit)) = &state.current
             && run.waiting_for.is_none()
         {
@@ -223,7 +220,7 @@ impl RunQueue {
     /// Takes no more jobs, and refuses those that wait. The current run goes on.
     pub fn close(&self) {
         let waiting = {
-            let mut state = lock(&self.0.state);
+            let mut state = self.0.state.lock();
             state.is_closed = true;
             self.0.changed.notify_all();
             std::mem::take(&mut state.waiting)
@@ -235,7 +232,7 @@ impl RunQueue {
 
     /// Takes the current run's permit back.
     pub fn cancel_current(&self, reason: &str) {
-        if let Some((_, permit)) = &lock(&self.0.state).current {
+        if let Some((_, permit)) = &self.0.state.lock().current {
             permit.take_back(reason);
         }
     }
@@ -266,12 +263,12 @@ impl RunQueue {
             };
             run.since = now;
             let id = run.run_id.clone();
-            lock(&self.0.state).current = Some((run, permit.clone()));
+            self.0.state.lock().current = Some((run, permit.clone()));
             match self.take_turn(&id, &permit) {
                 Ok(_turn) => work(Ok(permit)),
                 Err(refusal) => work(Err(refusal)),
             }
-            lock(&self.0.state).current = None;
+            self.0.state.lock().current = None;
         }
     }
 
@@ -310,7 +307,7 @@ impl RunQueue {
 
     /// Waits for the next job; without one the thread says goodbye.
     fn next(&self) -> Option<Job> {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         let mut is_over = false;
         loop {
             if let Some(job) = state.waiting.pop_front() {
@@ -321,21 +318,15 @@ impl RunQueue {
                 self.0.changed.notify_all();
                 return None;
             }
-            let waited = self.0.changed.wait_timeout(state, LINGER);
-            let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            is_over = timeout.timed_out();
+            is_over = self.0.changed.wait_for(&mut state, LINGER).timed_out();
         }
     }
 
     /// Waits until nothing runs any more, but no longer than this. Returns whether that is so.
     pub fn wait_until_idle(&self, limit: Duration) -> bool {
-        let state = lock(&self.0.state);
-        let waited = self
-            .0
-            .changed
-            .wait_timeout_while(state, limit, |state| state.has_worker);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.state.lock();
+        let has_worker = |state: &mut State| state.has_worker;
+        self.0.changed.wait_while_for(&mut state, has_worker, limit);
         !state.has_worker
     }
 }

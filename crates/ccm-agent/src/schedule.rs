@@ -20,7 +20,7 @@ use ccm_core::engine::{Level, Mode};
 use ccm_core::model::run::Trigger;
 use ccm_core::run::Request;
 use ccm_core::run::manifest_source::ManifestSource;
-use ccm_nats::Link;
+use ccm_nats::ConnectionState;
 
 /// A manifest that was applied a moment ago is not applied again by the clock. What the clock
 /// itself did last is older than this: turns begin late by a moment, never by half an interval.
@@ -71,7 +71,7 @@ pub struct Signals {
     /// The name of a manifest that looked up what has changed since.
     pub outdated: mpsc::Receiver<String>,
     pub nudge: Arc<Notify>,
-    pub link: watch::Receiver<Link>,
+    pub link: watch::Receiver<ConnectionState>,
     pub stop: watch::Receiver<bool>,
 }
 
@@ -123,7 +123,7 @@ impl Schedule {
                 Some(manifest) = signals.outdated.recv() => self.look_again(&manifest).await,
                 () = signals.nudge.notified() => self.assignments.follow(Check::IfNew).await,
                 Ok(()) = signals.link.changed() => {
-                    if matches!(*signals.link.borrow_and_update(), Link::Up { .. }) {
+                    if matches!(*signals.link.borrow_and_update(), ConnectionState::Up { .. }) {
                         self.assignments.follow(Check::IfNew).await;
                     }
                 }
@@ -158,7 +158,7 @@ impl Schedule {
         let node = &self.node;
         let is_meant = |turn: &Turn| {
             let what = turn.feed.what(node);
-            what.is_some_and(|(what, _)| what.shown() == manifest)
+            what.is_some_and(|(what, _)| what.display_name() == manifest)
         };
         match self.feeds.iter().position(is_meant) {
             Some(number) => self.apply(number, Trigger::Registration).await,
@@ -217,7 +217,7 @@ impl Schedule {
             if self.is_paused() {
                 return;
             }
-            self.node.services.metrics.remediated(&what.0.shown());
+            self.node.services.metrics.remediated(&what.0.display_name());
             let trigger = Trigger::Remediation;
             self.perform(order(&self.node, what, trigger, Mode::default()))
                 .await;
@@ -236,7 +236,7 @@ impl Schedule {
     }
 
     async fn perform(&self, order: Order) -> Option<Done> {
-        let shown = order.request.manifest.shown();
+        let shown = order.request.manifest.display_name();
         match perform(&self.node, order).await {
             Ok(done) => Some(done),
             Err(refusal) => {

@@ -9,10 +9,11 @@ mod synthetic_events;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -27,10 +28,10 @@ use ccm_core::manifest::Manifest;
 use ccm_core::model::event::TransactionEvent;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::model::resource::Resource;
-use ccm_core::run::executor::{EnsureError, Executor, Work};
+use ccm_core::run::executor::{EnsureError, Executor, EngineSetup};
 use ccm_core::run::log::Log;
 use ccm_core::system::{Clock, Digest, RandomError};
-use ccm_nats::{Patience, Settings, Subjects, connect};
+use ccm_nats::{ConnectMode, Settings, Subjects, connect};
 use ccm_value::{Value, json};
 
 /// How many nodes are started at the same time.
@@ -67,7 +68,7 @@ pub(super) struct Simulated {
 impl Executor for Simulated {
     fn apply(
         &self,
-        work: Work<'_>,
+        work: EngineSetup<'_>,
         manifest: &Manifest,
         sink: &mut dyn Sink,
     ) -> (Session, Result<(), RunError>) {
@@ -88,7 +89,7 @@ impl Executor for Simulated {
 
     fn ensure(
         &self,
-        work: Work<'_>,
+        work: EngineSetup<'_>,
         resource: &Arc<Resource>,
         sink: &mut dyn Sink,
     ) -> (Session, Result<TransactionEvent, EnsureError>) {
@@ -123,7 +124,7 @@ impl Simulated {
     /// Returns the event of a resource at once.
     fn verdict(&self, clock: &dyn Clock, resource: &Arc<Resource>, noop: bool) -> TransactionEvent {
         let now = clock.now();
-        let id = lock(&self.ids).next(now);
+        let id = self.ids.lock().next(now);
         let mut event = TransactionEvent::begin(id, now, "simulated", resource);
         let label = resource.label();
         event.noop = noop;
@@ -135,7 +136,7 @@ impl Simulated {
         event.final_ensure.clone_from(&resource.common.ensure);
         let wanted = json::compact(&**resource).unwrap_or_default();
         let wanted = Digest::of(wanted.as_bytes());
-        let mut asked = lock(&self.asked);
+        let mut asked = self.asked.lock();
         event.changed = asked.get(&label) != Some(&wanted);
         if !noop {
             asked.insert(label, wanted);
@@ -148,10 +149,6 @@ impl Simulated {
     fn fails(&self, label: &str) -> bool {
         part_of(&format!("{}/{label}", self.node)) < self.failure_rate
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns a number from 0 to 1 that a text decides.
@@ -188,7 +185,7 @@ impl Simulation {
         };
         let (spool, _) = open_spool(&spool_config)?;
         let cache = Cache::open(&directory.join("cache"))?;
-        let connection = connect(settings, Patience::ForEver, "choria-ccm-simulation").await?;
+        let connection = connect(settings, ConnectMode::Forever, "choria-ccm-simulation").await?;
         let (stop_publishing, stopped) = watch::channel(false);
         let mut publishing = JoinSet::new();
         let shared = (metrics.clone(), log.clone());
@@ -207,7 +204,7 @@ impl Simulation {
             let (spool, cache, subjects) = (spool.clone(), cache.clone(), subjects.clone());
             let (log, metrics) = (log.clone(), metrics.clone());
             async move {
-                let connection = connect(settings, Patience::ForEver, "choria-ccm").await?;
+                let connection = connect(settings, ConnectMode::Forever, "choria-ccm").await?;
                 let identity = &config.identity;
                 let executor = Simulated::new(identity, options.failure_rate, options.latency)?;
                 let executor = Arc::new(executor);

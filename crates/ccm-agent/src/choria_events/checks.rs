@@ -4,10 +4,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use ccm_core::engine::Checked;
+use ccm_core::engine::CompletedCheck;
 use ccm_core::health::Datum;
 use ccm_core::model::cloudevent::{Execution, NagiosState, PerfData};
-use ccm_core::model::health::Format;
+use ccm_core::model::health::CheckFormat;
 use ccm_value::secret::{REDACTED, redact_urls};
 
 /// How many times of one check are remembered, as Choria does.
@@ -28,8 +28,8 @@ pub(super) struct Checks(HashMap<(String, String), VecDeque<Execution>>);
 
 impl Checks {
     /// Returns the state of a check that has just run, and remembers it.
-    pub(super) fn state(&mut self, checked: &Checked<'_>) -> NagiosState {
-        let Checked {
+    pub(super) fn state(&mut self, checked: &CompletedCheck<'_>) -> NagiosState {
+        let CompletedCheck {
             type_name,
             name,
             sensitive,
@@ -50,7 +50,7 @@ impl Checks {
         let status = result.status;
         let mut state = NagiosState::new(status, *began, *took);
         state.plugin = match check.format {
-            Some(Format::Goss) => "goss".into(),
+            Some(CheckFormat::Goss) => "goss".into(),
             _ => shown(&check.command),
         };
         state.output = shown(&result.output);

@@ -12,17 +12,20 @@ mod checks;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::config::Choria;
 use super::node::VERSION;
-use ccm_core::engine::{Checked, EventIds, Level, Line};
-use ccm_core::model::cloudevent::{Lifecycle, Machine, ManifestState, News, SlotEvent, State};
+use ccm_core::engine::{CompletedCheck, EventIds, Level, Line};
+use ccm_core::model::cloudevent::{
+    Lifecycle, LifecycleEvent, Machine, ManifestState, SlotEvent, WatcherDetail,
+};
 use ccm_core::model::governor::GovernorName;
 use ccm_core::model::id::EventId;
 use ccm_core::model::node::NodeName;
@@ -72,10 +75,6 @@ struct Message {
     body: String,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ChoriaEvents {
     /// Returns the choria_events of a node.
     pub fn new(
@@ -108,33 +107,33 @@ impl ChoriaEvents {
     /// Tells how a run of a manifest ended.
     pub fn manifest(&self, run: &RunSummary) {
         let Some(inner) = &self.0 else { return };
-        let state = State::Manifest(ManifestState::of(run));
+        let state = WatcherDetail::Manifest(ManifestState::of(run));
         let name = manifest_name(&run.source);
         inner.watcher(&inner.config.machine, name, state);
     }
 
     /// Tells what a health check said. Scout knows a check by its machine, so each is one.
-    pub fn checked(&self, checked: &Checked<'_>) {
+    pub fn checked(&self, checked: &CompletedCheck<'_>) {
         let Some(inner) = &self.0 else { return };
-        let state = lock(&inner.checks).state(checked);
+        let state = inner.checks.lock().state(checked);
         let name = &checked.check.name;
-        inner.watcher(name, name, State::Nagios(state));
+        inner.watcher(name, name, WatcherDetail::Nagios(state));
     }
 
     /// Tells what became of a slot in a governor.
-    pub fn slot(&self, governor: &GovernorName, sequence: u64, what: SlotEvent) {
+    pub fn slot(&self, governor: &GovernorName, sequence: u64, event_type: SlotEvent) {
         let Some(inner) = &self.0 else { return };
-        inner.lifecycle(News::Governor {
+        inner.lifecycle(LifecycleEvent::Governor {
             governor: governor.clone(),
             sequence,
-            what,
+            event_type,
         });
     }
 
     /// Tells the news until told to stop, and then goodbye.
     pub async fn tell(self, connection: Connection, mut stopped: watch::Receiver<bool>) {
         let Some(inner) = self.0 else { return };
-        inner.lifecycle(News::Startup {
+        inner.lifecycle(LifecycleEvent::Startup {
             version: VERSION.into(),
         });
         tokio::select! {
@@ -143,7 +142,7 @@ impl ChoriaEvents {
             () = inner.live(&connection) => {}
             () = inner.send_for_ever(&connection) => {}
         }
-        inner.lifecycle(News::Shutdown {});
+        inner.lifecycle(LifecycleEvent::Shutdown {});
         if connection.is_up() {
             let last_words = async {
                 inner.send_waiting(&connection).await?;
@@ -163,7 +162,7 @@ impl Inner {
             sleep_until(next).await;
             next += every;
             if connection.is_up() {
-                self.lifecycle(News::Alive {
+                self.lifecycle(LifecycleEvent::Alive {
                     version: VERSION.into(),
                 });
             }
@@ -192,7 +191,8 @@ impl Inner {
             match sent.await {
                 Ok(()) => {}
                 Err(err @ NatsError::Closed) => {
-                    lock(&self.waiting)
+                    self.waiting
+                        .lock()
                         .messages
                         .push_front(Message { subject, body });
                     return Err(err);
@@ -205,12 +205,12 @@ impl Inner {
     }
 
     fn next(&self) -> Option<Message> {
-        lock(&self.waiting).messages.pop_front()
+        self.waiting.lock().messages.pop_front()
     }
 
     /// Tells the log how much had to be given up.
     fn confess(&self) {
-        let dropped = std::mem::take(&mut lock(&self.waiting).dropped);
+        let dropped = std::mem::take(&mut self.waiting.lock().dropped);
         if dropped > 0 {
             self.complain(&format!("{dropped} waited too long and were dropped"));
         }
@@ -221,7 +221,7 @@ impl Inner {
         self.log.line(&line.with("error", error));
     }
 
-    fn lifecycle(&self, news: News) {
+    fn lifecycle(&self, news: LifecycleEvent) {
         let subject = choria::lifecycle(news.word(), &self.config.component);
         let (id, now) = (self.new_id(), self.clock.now());
         let identity = &self.machine.identity;
@@ -229,14 +229,14 @@ impl Inner {
         self.put(subject, &event);
     }
 
-    fn watcher(&self, machine: &str, name: &str, state: State) {
+    fn watcher(&self, machine: &str, name: &str, state: WatcherDetail) {
         let subject = choria::watcher_state(state.type_name());
         let (id, now) = (self.new_id(), self.clock.now());
         self.put(subject, &self.machine.event(id, now, machine, name, state));
     }
 
     fn new_id(&self) -> EventId {
-        lock(&self.ids).next(self.clock.now())
+        self.ids.lock().next(self.clock.now())
     }
 
     fn put(&self, subject: Subject, event: &impl Serialize) {
@@ -244,7 +244,7 @@ impl Inner {
             Ok(body) => body,
             Err(err) => return self.complain(&err.to_string()),
         };
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         if waiting.messages.len() >= MOST_WAITING {
             waiting.messages.pop_front();
             waiting.dropped += 1;

@@ -65,7 +65,7 @@ fn check_once(choria_events: &ChoriaEvents, resource: &Resource, output: &str) -
         tries: 1,
         output: output.into(),
     };
-    choria_events.checked(&Checked {
+    choria_events.checked(&CompletedCheck {
         type_name: resource.type_name(),
         name: &resource.common.name,
         sensitive: resource.common.sensitive,
@@ -133,7 +133,7 @@ fn the_newest_news_stays_when_too_much_waits() {
     for number in 0..most + 5 {
         choria_events.slot(&governor, number, SlotEvent::Enter);
     }
-    assert_eq!(lock(&choria_events.0.as_ref().unwrap().waiting).dropped, 5);
+    assert_eq!(choria_events.0.as_ref().unwrap().waiting.lock().dropped, 5);
     let told = told(&choria_events);
     assert_eq!(told.len(), MOST_WAITING);
     assert_eq!(told[0].0, "choria.lifecycle.event.governor.ccm");

@@ -24,7 +24,7 @@ pub use trust::{Signer, Trust};
 
 use ccm_core::engine::Level;
 use ccm_core::hiera;
-use ccm_core::model::governor::Claim;
+use ccm_core::model::governor::GovernorClaim;
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::run::{ManifestLocation, local_identity};
 use ccm_core::system::digest::Digest;
@@ -126,7 +126,7 @@ pub struct Config {
     /// Whether runs only say what they would do.
     pub noop: bool,
     /// Which slot a run needs, unless it says so itself.
-    pub governor: Option<Claim>,
+    pub governor: Option<GovernorClaim>,
     /// The package module of a plain `provider: cfengine`.
     pub cfengine_module: Option<String>,
 
@@ -312,7 +312,7 @@ impl Config {
             keys::at_least(node, Duration::from_secs(1))
         });
         keys.read("noop", &mut self.noop, keys::flag);
-        keys.read("governor", &mut self.governor, Claim::read);
+        keys.read("governor", &mut self.governor, GovernorClaim::read);
         keys.read("manifests", &mut self.manifests, |node| {
             keys::list(node, keys::parsed)
         });

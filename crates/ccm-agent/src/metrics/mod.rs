@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ccm_core::model::event::{Part, TransactionEvent};
+use ccm_core::model::event::{EventField, TransactionEvent};
 use ccm_core::model::health::HealthStatus;
 use ccm_core::model::node::SpoolStatus;
 use ccm_core::model::run::RunSummary;
@@ -267,12 +267,12 @@ fn shown_name(event: &TransactionEvent) -> Cow<'_, str> {
 /// Returns the name of a check; results are in the order of the checks.
 fn check_name(event: &TransactionEvent, index: usize) -> &str {
     match &event.properties {
-        Part::Typed(resource) => resource
+        EventField::Typed(resource) => resource
             .common
             .health_checks
             .get(index)
             .map_or("", |check| &check.name),
-        Part::Found(_) => "",
+        EventField::Raw(_) => "",
     }
 }
 

@@ -8,8 +8,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// How many series one metric may have.
 const MAX_SERIES: usize = 5_000;
@@ -133,7 +134,7 @@ impl Metric {
     }
 
     fn series(&self) -> MutexGuard<'_, BTreeMap<String, Cell>> {
-        self.series.lock().unwrap_or_else(PoisonError::into_inner)
+        self.series.lock()
     }
 
     /// Prints the metric; one that has no series is not there at all.

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use ccm_core::engine::{Level, Line};
-use ccm_nats::{Bytes, Connection, Link, NatsError, Subject, backoff};
+use ccm_nats::{Bytes, Connection, ConnectionState, NatsError, Subject, backoff};
 
 use super::metrics::Metrics;
 use super::spool::{Record, Spool, SpoolError};
@@ -149,7 +149,7 @@ impl<L: Fn(&Line)> Publisher<L> {
     }
 
     /// Publishes over one connection until something goes wrong.
-    async fn publish(&mut self, up: Link) -> Result<Infallible, Trouble> {
+    async fn publish(&mut self, up: ConnectionState) -> Result<Infallible, Trouble> {
         let mut link = self.connection.state();
         let spool = Arc::clone(&self.spool);
         loop {
@@ -181,7 +181,7 @@ impl<L: Fn(&Line)> Publisher<L> {
     }
 
     /// Waits until it is known of every record on its way what became of it, or cannot be known.
-    async fn settle(&mut self, up: Link) {
+    async fn settle(&mut self, up: ConnectionState) {
         let mut link = self.connection.state();
         while !self.flying.is_empty() {
             tokio::select! {
@@ -251,7 +251,7 @@ impl<L: Fn(&Line)> Publisher<L> {
         let start = Instant::now();
         let sent = self
             .connection
-            .begin_stored(&subject, &record.id, Bytes::from(body))
+            .begin_publish_stored(&subject, &record.id, Bytes::from(body))
             .await;
         let pending = match sent {
             Ok(pending) => pending,
@@ -348,7 +348,7 @@ async fn on_disk<T: Send + 'static>(
 }
 
 /// Waits until the link is not what it was, were it for an instant: answers of before are lost.
-async fn changed(link: &mut watch::Receiver<Link>, then: Link) {
+async fn changed(link: &mut watch::Receiver<ConnectionState>, then: ConnectionState) {
     // An error means that the connection has ended.
     let _ = link.wait_for(|now| *now != then).await;
 }

@@ -18,9 +18,9 @@ mod segment;
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use ccm_core::model::node::SpoolStatus;
@@ -149,7 +149,7 @@ impl Spool {
     /// Returns when everything appended and acknowledged so far survives a power cut. Others may
     /// append meanwhile.
     pub fn sync(&self) -> Result<(), SpoolError> {
-        let _one = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.syncing.lock();
         let unsynced = self.queue().begin_sync()?;
         let synced = unsynced.sync(&self.directory);
         if synced.is_err() {
@@ -186,6 +186,6 @@ impl Spool {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }

@@ -5,11 +5,11 @@
 //! so many a second they are only counted, and the next record tells how many there were. Nothing
 //! that a request holds gets in here, only what it is about.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use crate::node::Node;
 use ccm_core::engine::Level;
-use ccm_core::model::audit::{AUDIT, AuditEvent, Verdict};
+use ccm_core::model::audit::{AUDIT, AuditDecision, AuditEvent};
 use ccm_core::model::run::RunId;
 use ccm_nats::Verb;
 
@@ -62,17 +62,24 @@ impl Lately {
 impl Audit {
     /// Records that a request is obeyed.
     pub fn allowed(&self, node: &Node, verb: Verb, request: &Request<'_>) {
-        record(node, verb, request, Verdict::Allowed, "", 0);
+        record(node, verb, request, AuditDecision::Allowed, "", 0);
     }
 
     /// Records that a request is denied, and why.
     pub fn denied(&self, node: &Node, verb: Verb, request: &Request<'_>, reason: &str) {
         let second = node.services.clock.now().timestamp();
-        let mut lately = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lately = self.0.lock();
         let unrecorded = lately.take(second);
         drop(lately);
         if let Some(unrecorded) = unrecorded {
-            record(node, verb, request, Verdict::Denied, reason, unrecorded);
+            record(
+                node,
+                verb,
+                request,
+                AuditDecision::Denied,
+                reason,
+                unrecorded,
+            );
         }
     }
 }
@@ -81,7 +88,7 @@ fn record(
     node: &Node,
     verb: Verb,
     request: &Request<'_>,
-    decision: Verdict,
+    decision: AuditDecision,
     reason: &str,
     unrecorded: u64,
 ) {
@@ -104,8 +111,8 @@ fn record(
         unrecorded,
     };
     let (level, text) = match decision {
-        Verdict::Allowed => (Level::Info, "Request allowed"),
-        Verdict::Denied => (Level::Warn, "Request denied"),
+        AuditDecision::Allowed => (Level::Info, "Request allowed"),
+        AuditDecision::Denied => (Level::Warn, "Request denied"),
     };
     node.say(level, text, &fields(&event));
     if node.services.authorizer.is_strict() {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::Unfit;
-use ccm_core::model::node::GENERATION_STEP;
+use ccm_core::model::node::MAX_GENERATION_STEP;
 use ccm_core::system::FileError;
 use ccm_core::system::files::{self, Durability};
 use ccm_value::json;
@@ -129,7 +129,7 @@ impl Accepted {
             let accepted = least;
             return Err(Unfit::Older { found, accepted });
         }
-        let most = highest(&|_| true).saturating_add(GENERATION_STEP);
+        let most = highest(&|_| true).saturating_add(MAX_GENERATION_STEP);
         if by.has_policy && found > most {
             return Err(Unfit::Far { found, most });
         }
@@ -173,13 +173,13 @@ mod tests {
             &[
                 ("ops", 5, true),
                 ("weak", u64::MAX, false),
-                ("weak", 5 + GENERATION_STEP, true),
-                ("weak", 5 + GENERATION_STEP, true),
+                ("weak", 5 + MAX_GENERATION_STEP, true),
+                ("weak", 5 + MAX_GENERATION_STEP, true),
                 ("ops", 6, true),
                 ("ops", 6, true),
-                ("weak", 5 + GENERATION_STEP, false),
+                ("weak", 5 + MAX_GENERATION_STEP, false),
                 ("weak", 5, false),
-                ("weak", 6 + GENERATION_STEP, true),
+                ("weak", 6 + MAX_GENERATION_STEP, true),
                 ("ops", 6, false),
                 ("ops", u64::MAX, true),
             ],

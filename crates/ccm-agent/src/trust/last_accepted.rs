@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::UnsignedSource;
@@ -59,7 +59,7 @@ impl LastAccepted {
         source: &str,
         signed: DateTime<Utc>,
     ) -> Result<(), UnsignedSource> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.changing.lock();
         let mut moments = self.read()?;
         if let Some(Moment(accepted)) = moments.get(source) {
             not_older(signed, *accepted)?;

@@ -5,7 +5,7 @@
 //! agent's file, and every one it was connected to since it started, is on loopback. That stays
 //! decided until the agent restarts: what another server sent may still wait in a queue.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use ccm_nats::{Connection, NatsError, Verb};
 
@@ -57,7 +57,7 @@ impl LoopbackOnly {
         match self.connection.remote_server().await {
             Ok(None) => Ok(()),
             Ok(Some(server)) => {
-                *self.lock() = Some(server.clone());
+                *self.remote.lock() = Some(server.clone());
                 Err(NoTrust::Remote { server })
             }
             Err(err) => Err(NoTrust::Unknown(err)),
@@ -66,10 +66,6 @@ impl LoopbackOnly {
 
     /// Returns the server that is not on this machine, as far as that was found out.
     pub fn remote(&self) -> Option<String> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.remote.lock().unwrap_or_else(PoisonError::into_inner)
+        self.remote.lock().clone()
     }
 }

@@ -21,17 +21,18 @@ mod rollout_proof;
 mod signed_sources;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use parking_lot::Mutex;
 
 use super::config;
 use ccm_core::model::decision::{AssignmentSignature, DirectSignature};
 use ccm_core::model::node::{Assignment, NodeName};
-use ccm_core::model::policy::{Asked, Policy};
+use ccm_core::model::policy::{Policy, PolicyRequest};
 use ccm_core::model::resource::Resource;
 use ccm_core::system::{Clock, FileError, files};
-use ccm_nats::request_signature::{Claim, Forged, KeyError, PublicKey};
+use ccm_nats::request_signature::{KeyError, PublicKey, SignatureClaim, SignatureError};
 use ccm_nats::{Headers, Verb};
 use generations::Generations;
 use last_accepted::LastAccepted;
@@ -50,7 +51,7 @@ const MAX_SKEW: TimeDelta = TimeDelta::hours(24);
 #[derive(Debug, thiserror::Error)]
 pub enum Denied {
     #[error(transparent)]
-    Forged(#[from] Forged),
+    SignatureError(#[from] SignatureError),
     #[error("signer is not trusted here")]
     Unknown,
     #[error("signature is too old")]
@@ -114,8 +115,8 @@ impl From<Denied> for Refused {
     }
 }
 
-impl From<Forged> for Refused {
-    fn from(cause: Forged) -> Self {
+impl From<SignatureError> for Refused {
+    fn from(cause: SignatureError) -> Self {
         Denied::from(cause).into()
     }
 }
@@ -130,19 +131,19 @@ pub struct Requester {
 
 impl Requester {
     /// Says whether the asker may ask for this at all, as far as that is known.
-    pub fn may(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+    pub fn may(&self, asked: &PolicyRequest<'_>) -> Result<(), Denied> {
         match &self.policy {
-            Some(policy) if !policy.decide_so_far(asked).is_allowed() => Err(Denied::Policy),
+            Some(policy) if !policy.decide_partial(asked).is_allowed() => Err(Denied::Policy),
             _ => Ok(()),
         }
     }
 
     /// Says whether the asker may have an assignment followed.
     fn may_follow(&self, assignment: &Assignment) -> Result<(), Unfit> {
-        let asked = Asked {
+        let asked = PolicyRequest {
             verb: Verb::Apply.as_str(),
             noop: assignment.noop,
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
         self.may(&asked).map_err(|_| Unfit::Policy)
     }
@@ -157,7 +158,7 @@ impl Requester {
     ) -> Result<(), ccm_core::model::policy::Denied> {
         match &self.policy {
             None => Ok(()),
-            Some(policy) => policy.check(verb, resource, provider, noop),
+            Some(policy) => policy.check_resource(verb, resource, provider, noop),
         }
     }
 }
@@ -307,8 +308,8 @@ impl Rules {
         headers: &Headers,
         body: &[u8],
     ) -> Result<Requester, Refused> {
-        let claim = match Claim::read(headers) {
-            Err(Forged::Unsigned) if !self.required => return Ok(Requester::default()),
+        let claim = match SignatureClaim::read(headers) {
+            Err(SignatureError::Unsigned) if !self.required => return Ok(Requester::default()),
             claim => claim?,
         };
         let signer = self.find(claim.signer).ok_or(Denied::Unknown)?;
@@ -319,12 +320,12 @@ impl Rules {
         if -age > self.skew {
             return Err(Denied::Future.into());
         }
-        let id = claim.check(&signer.key, subject, body)?;
+        let id = claim.verify(&signer.key, subject, body)?;
         // Whether anything will be changed is not known yet.
-        let asked = |noop| Asked {
+        let asked = |noop| PolicyRequest {
             verb: verb.as_str(),
             noop,
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
         let asker = &signer.asker;
         if let (Err(cause), Err(_)) = (asker.may(&asked(false)), asker.may(&asked(true))) {
@@ -335,7 +336,7 @@ impl Rules {
         let kept = self.skew + TimeDelta::seconds(1);
         let until = claim.time.checked_add_signed(kept);
         let until = until.unwrap_or(DateTime::<Utc>::MAX_UTC);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let by = By::new(&signer.text, asker.has_policy());
         seen.add(now, claim.time, until, *id.as_bytes(), by)?;
         Ok(asker.clone())
@@ -353,10 +354,10 @@ impl Rules {
             Some(AssignmentSignature::Direct(signature)) => {
                 self.direct(signature, assignment, node)?
             }
-            Some(AssignmentSignature::Decided(decided)) => {
+            Some(AssignmentSignature::Rollout(decided)) => {
                 return self.accept_decided(now, decided, assignment, node);
             }
-            Some(AssignmentSignature::Restored(restored)) => {
+            Some(AssignmentSignature::Rollback(restored)) => {
                 return self.accept_restored(now, restored, assignment, node);
             }
         };
@@ -389,7 +390,7 @@ impl Rules {
     ) -> Result<Requester, Unfit> {
         let signer = self.find(&signature.signer).ok_or(Unfit::Unknown)?;
         let bytes = assignment.signable(node).map_err(|_| Unfit::Signature)?;
-        if !signer.key.signed(&bytes, &signature.signature) {
+        if !signer.key.is_signature_valid(&bytes, &signature.signature) {
             return Err(Unfit::Signature);
         }
         Ok(signer.asker.clone())

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Requester;
-use ccm_core::model::policy::{Asked, Lookup};
+use ccm_core::model::policy::{Lookup, PolicyRequest};
 use ccm_template::Env;
 use ccm_template::env::MayRead;
 use ccm_value::Value;
@@ -21,9 +21,9 @@ impl Requester {
     }
 
     /// Says whether templates of this request may read something.
-    pub fn may_look_up(&self, asked: &Asked<'_>, lookup: Lookup) -> bool {
+    pub fn may_look_up(&self, asked: &PolicyRequest<'_>, lookup: Lookup) -> bool {
         match &self.policy {
-            Some(policy) => policy.grants(asked, lookup),
+            Some(policy) => policy.allows_lookup(asked, lookup),
             None => true,
         }
     }
@@ -31,7 +31,7 @@ impl Requester {
     /// Returns an environment in which templates reach what the asker may read. `bundle` is where
     /// the asker's own files are.
     #[must_use]
-    pub fn limit(&self, env: Env, asked: &Asked<'_>, bundle: Option<&Path>) -> Env {
+    pub fn limit(&self, env: Env, asked: &PolicyRequest<'_>, bundle: Option<&Path>) -> Env {
         if !self.has_policy() {
             return env;
         }
@@ -48,15 +48,15 @@ impl Requester {
             });
         }
         if is_denied(Lookup::Kv) {
-            env.kv_get = Some(Arc::new(|_, _| Err(Lookup::Kv.missing().into())));
+            env.kv_get = Some(Arc::new(|_, _| Err(Lookup::Kv.denial().into())));
         }
         if is_denied(Lookup::Registrations) {
-            let missing = Lookup::Registrations.missing();
+            let missing = Lookup::Registrations.denial();
             env.registrations = Some(Arc::new(move |_| Err(missing.into())));
         }
         if is_denied(Lookup::Environment) {
             env.environ = Value::empty_map();
-            env.environ_denied = Some(Lookup::Environment.missing());
+            env.environ_denied = Some(Lookup::Environment.denial());
         }
         env
     }
@@ -72,7 +72,7 @@ fn only_below(directory: Option<&Path>) -> MayRead {
         };
         match is_below() {
             Some(true) => Ok(()),
-            _ => Err(Lookup::Files.missing().into()),
+            _ => Err(Lookup::Files.denial().into()),
         }
     })
 }
@@ -109,9 +109,9 @@ mod tests {
                 })),
                 ..Env::default()
             };
-            let asked = Asked {
+            let asked = PolicyRequest {
                 verb: "apply",
-                ..Asked::default()
+                ..PolicyRequest::default()
             };
             let env = asker.limit(env, &asked, Some(&at("bundle")));
             assert_eq!(

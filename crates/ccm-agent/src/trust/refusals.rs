@@ -1,14 +1,13 @@
 //! Orders that were refused: the last one, for everyone who looks at the node, and who is woken by
 //! one. Why each was refused is in the audit.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Denied;
 use crate::node::Node;
 use ccm_core::model::node::{Refusal, TrustStatus};
-use ccm_nats::request_signature::Forged;
+use ccm_nats::request_signature::SignatureError;
 
 /// Remembers what was refused.
 #[derive(Debug, Default)]
@@ -17,15 +16,11 @@ pub struct Refusals {
     news: Notify,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Refusals {
     /// Remembers a refusal. The same one again is no news.
     pub fn add(&self, refusal: Refusal) {
         let refusal = refusal.shortened();
-        let mut last = lock(&self.last);
+        let mut last = self.last.lock();
         let is_repeated = last
             .as_ref()
             .is_some_and(|before| before.is_repeated_by(&refusal));
@@ -37,7 +32,7 @@ impl Refusals {
     }
 
     pub fn last(&self) -> Option<Refusal> {
-        lock(&self.last).clone()
+        self.last.lock().clone()
     }
 
     /// Returns when something was refused that was not refused before, since this was last asked.
@@ -69,7 +64,7 @@ impl Denied {
     /// Returns what whoever asked can do about it, if that is not plain.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
-            Self::Forged(Forged::Unsigned) => Some(
+            Self::SignatureError(SignatureError::Unsigned) => Some(
                 "sign it with a key that agent.yaml lists in trust: signers: (ccm fleet --sign-with FILE)",
             ),
             Self::Unknown => Some(

@@ -12,7 +12,9 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::{MAX_BYTES, Requester, Rules, Trusted, Unfit};
-use ccm_core::model::decision::{Decided, Decision, Member, Origin, OriginSignature, Restored};
+use ccm_core::model::decision::{
+    MemberProof, Provenance, ProvenanceSignature, RollbackProof, RolloutDecision, RolloutProof,
+};
 use ccm_core::model::node::{Assignment, NodeName, Token};
 use ccm_core::system::files::{self, Durability};
 use ccm_nats::rollout_decision::{content_digest, is_member, is_rollback_signed, is_signed};
@@ -135,7 +137,7 @@ impl Rules {
     pub(super) fn accept_decided(
         &self,
         now: DateTime<Utc>,
-        decided: &Decided,
+        decided: &RolloutProof,
         assignment: &Assignment,
         node: &NodeName,
     ) -> Result<Requester, Unfit> {
@@ -155,11 +157,11 @@ impl Rules {
     pub(super) fn accept_restored(
         &self,
         now: DateTime<Utc>,
-        restored: &Restored,
+        restored: &RollbackProof,
         assignment: &Assignment,
         node: &NodeName,
     ) -> Result<Requester, Unfit> {
-        let Restored {
+        let RollbackProof {
             origin,
             member,
             rollback,
@@ -180,9 +182,9 @@ impl Rules {
             _ if assignment.manifests.is_empty() => by.asker.clone(),
             None if !self.required => Requester::default(),
             None => return Err(Unfit::Unsigned),
-            Some(Origin { generation, by, .. }) => match by {
-                OriginSignature::Decided(member) => self.decided(member, assignment, node)?,
-                OriginSignature::Direct(signature) => {
+            Some(Provenance { generation, by, .. }) => match by {
+                ProvenanceSignature::Rollout(member) => self.decided(member, assignment, node)?,
+                ProvenanceSignature::Direct(signature) => {
                     let first = Assignment {
                         generation: *generation,
                         ..assignment.clone()
@@ -199,7 +201,7 @@ impl Rules {
     /// Returns who decided that a node becomes this.
     fn decided(
         &self,
-        member: &Member,
+        member: &MemberProof,
         assignment: &Assignment,
         node: &NodeName,
     ) -> Result<Requester, Unfit> {
@@ -212,8 +214,8 @@ impl Rules {
     }
 
     /// Returns who decided about a node.
-    fn member(&self, member: &Member, node: &NodeName) -> Result<&Trusted, Unproven> {
-        let Decision {
+    fn member(&self, member: &MemberProof, node: &NodeName) -> Result<&Trusted, Unproven> {
+        let RolloutDecision {
             signer, rollout, ..
         } = &member.decision;
         let signer = self.find(signer);

@@ -9,8 +9,8 @@ use chrono::{DateTime, Utc};
 
 use super::last_accepted::not_older;
 use super::{Requester, Rules};
-use ccm_core::model::policy::Asked;
-use ccm_core::model::signature::{BundleSignature, beside};
+use ccm_core::model::policy::PolicyRequest;
+use ccm_core::model::signature::{BundleSignature, signature_location};
 use ccm_core::system::{Clock, Digest};
 use ccm_nats::Verb;
 use ccm_value::secret::{redact_url, url_identity};
@@ -25,7 +25,7 @@ pub enum UnsignedSource {
     #[error(
         "{0} is not signed: put what `ccm fleet sign --file FILE --source {0}` prints at {place}, \
          or set trust.sources: off",
-        place = beside(.0)
+        place = signature_location(.0)
     )]
     Unsigned(String),
     #[error("its signature can't be read")]
@@ -133,7 +133,7 @@ impl Sources<'_> {
         let bytes = signature
             .signable()
             .map_err(|_| UnsignedSource::Unreadable)?;
-        if !signer.key.signed(&bytes, &signature.signature) {
+        if !signer.key.is_signature_valid(&bytes, &signature.signature) {
             return Err(UnsignedSource::Signature);
         }
         // One of an older version names the query itself.
@@ -142,9 +142,9 @@ impl Sources<'_> {
             return Err(UnsignedSource::Elsewhere(elsewhere));
         }
         let asker = signer.asker.clone();
-        let asked = Asked {
+        let asked = PolicyRequest {
             verb: Verb::Apply.as_str(),
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
         match holds {
             Holds::Bundle => asker.may(&asked).map_err(|_| UnsignedSource::Policy)?,
