@@ -24,6 +24,7 @@ mod handover_import;
 pub mod http_server;
 pub mod manifest_watch;
 pub mod metrics;
+pub mod nats_client_log;
 pub mod node;
 pub mod presence;
 pub mod publisher;
@@ -74,16 +75,16 @@ use trust::{Authorizer, TrustError, this_boot};
 
 use ccm_core::engine::{Level, Line};
 use ccm_core::facts::Places;
-use ccm_core::model::node::BadName;
+use ccm_core::model::node::NameError;
 use ccm_core::model::request::RequestError;
 use ccm_core::run::RunLock;
-use ccm_core::run::executor::{Executor, Local};
-use ccm_core::run::handover::Intake;
+use ccm_core::run::executor::{Executor, LocalExecutor};
+use ccm_core::run::handover::HandoverDir;
 use ccm_core::run::log::Log;
 use ccm_core::run::pause::PauseStore;
 use ccm_core::system::files::{self, FileError};
 use ccm_core::system::{Clock, RandomError, SystemClock};
-use ccm_nats::{Bus, Connection, NatsError, Patience, Settings, Subjects, connect};
+use ccm_nats::{BlockingClient, ConnectMode, Connection, NatsError, Settings, Subjects, connect};
 use ccm_value::Value;
 
 /// How long the current run may go on after the agent was told to stop.
@@ -115,7 +116,7 @@ pub enum AgentError {
     #[error(transparent)]
     Monitor(#[from] MonitorError),
     #[error(transparent)]
-    Name(#[from] BadName),
+    Name(#[from] NameError),
     #[error(transparent)]
     Random(#[from] RandomError),
     #[error("made-up resource: {0}")]
@@ -148,12 +149,12 @@ impl Agent {
             backlog: Some(BACKLOG),
             ..settings.clone()
         };
-        let connection = connect(&settings, Patience::ForEver, "choria-ccm").await?;
+        let connection = connect(&settings, ConnectMode::Forever, "choria-ccm").await?;
         let parts = Parts {
             environ,
             log,
             metrics,
-            executor: Arc::new(Local),
+            executor: Arc::new(LocalExecutor),
             facts: None,
         };
         let node = build(config, &subjects, &connection, &spool, parts)?;
@@ -353,7 +354,7 @@ impl Agent {
 
     /// Takes over the events of runs that other programs make on this node.
     fn begin_intake(&mut self, config: &Config) -> Result<(), AgentError> {
-        let mut intake = Takeover::new(Intake::open(&config.state_dir)?);
+        let mut intake = Takeover::new(HandoverDir::open(&config.state_dir)?);
         let (node, mut stopped) = (self.node.clone(), self.stop.subscribe());
         self.tasks.spawn(async move {
             let mut round = tokio::time::interval(PATROL);
@@ -554,7 +555,7 @@ fn build(
         choria_events,
         registration_publisher,
         lookups: config.registration_watch.then(Lookups::default),
-        bus: Bus::over(connection.clone(), Handle::current()),
+        bus: BlockingClient::over(connection.clone(), Handle::current()),
         executor,
         metrics,
         log,

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Local, Utc};
+use parking_lot::Mutex;
 
 use crate::engine::{Level, Line, status_line};
 use crate::model::event::TransactionEvent;
@@ -109,9 +110,14 @@ impl Log {
         self.0.level.store(level as u8, Ordering::Relaxed);
     }
 
+    /// Reports whether lines of this level are written.
+    pub fn is_enabled(&self, level: Level) -> bool {
+        level as u8 >= self.0.level.load(Ordering::Relaxed)
+    }
+
     /// Writes a line, unless it is below the level.
     pub fn line(&self, line: &Line) {
-        if (line.level as u8) < self.0.level.load(Ordering::Relaxed) {
+        if !self.is_enabled(line.level) {
             return;
         }
         let now = || self.0.clock.now();
@@ -125,7 +131,7 @@ impl Log {
             text.push('\n');
         }
         // One write per line keeps lines whole. Where nobody reads there is nobody to tell.
-        let mut out = self.0.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = self.0.out.lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 
@@ -274,7 +280,7 @@ mod tests {
 
     impl Write for Paper {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
+            self.0.lock().write(bytes)
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
@@ -284,7 +290,7 @@ mod tests {
 
     impl Paper {
         fn text(&self) -> String {
-            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+            String::from_utf8(self.0.lock().clone()).unwrap()
         }
     }
 
