@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use ccm_core::model::resource::ArchiveKind;
+use ccm_core::model::resource::ArchiveFormat;
 use ccm_core::system::UnpackError;
 use ccm_core::system::unpack::{Limits, Rules, unpack};
 use ccm_fuzz::{put, room};
@@ -26,9 +26,9 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let kind = match choice % 3 {
-        0 => ArchiveKind::Tar,
-        1 => ArchiveKind::TarGz,
-        _ => ArchiveKind::Zip,
+        0 => ArchiveFormat::Tar,
+        1 => ArchiveFormat::TarGz,
+        _ => ArchiveFormat::Zip,
     };
     let rules = match choice & 0x80 {
         0 => Rules::Archive,

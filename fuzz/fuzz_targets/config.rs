@@ -5,7 +5,7 @@
 
 use ccm_agent::config::Config;
 use ccm_core::model::TypeName;
-use ccm_core::model::policy::{Asked, Policy};
+use ccm_core::model::policy::{Policy, PolicyRequest};
 use ccm_value::document::parse;
 use libfuzzer_sys::fuzz_target;
 
@@ -18,19 +18,19 @@ fuzz_target!(|text: &str| {
         return;
     };
     for (verb, name) in [("ensure", "/srv/app/a"), ("apply", "zsh"), ("ping", text)] {
-        let so_far = Asked {
+        let so_far = PolicyRequest {
             verb,
             noop: verb == "apply",
-            ..Asked::default()
+            ..PolicyRequest::default()
         };
-        let known = Asked {
+        let known = PolicyRequest {
             type_name: Some(TypeName::File),
             name: Some(name),
             provider: Some("posix"),
             ..so_far
         };
         if policy.decide(&known).is_allowed() {
-            assert!(policy.decide_so_far(&so_far).is_allowed());
+            assert!(policy.decide_partial(&so_far).is_allowed());
         }
     }
 });

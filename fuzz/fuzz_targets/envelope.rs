@@ -5,13 +5,13 @@
 
 use std::sync::LazyLock;
 
-use ccm_core::filter::{About, matches};
+use ccm_core::filter::{NodeAttributes, matches};
 use ccm_core::model::envelope::Envelope;
 use ccm_core::model::label::Labels;
 use ccm_core::model::node::NodeName;
 use ccm_fuzz::halves;
 use ccm_nats::Headers;
-use ccm_nats::request_signature::{Claim, PublicKey, Signer};
+use ccm_nats::request_signature::{PublicKey, SignatureClaim, Signer};
 use ccm_template::env::Facts;
 use ccm_value::Value;
 use libfuzzer_sys::fuzz_target;
@@ -29,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
     for (name, value) in head.lines().filter_map(|line| line.split_once(':')) {
         let _ = headers.set(name, value.trim());
     }
-    if let Ok(envelope) = Envelope::open(|name| headers.get(name)) {
+    if let Ok(envelope) = Envelope::from_headers(|name| headers.get(name)) {
         let written = serde_json::to_string(&envelope.filter).expect("a filter can be written");
         assert_eq!(
             serde_json::from_str(&written).ok(),
@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
         );
         let facts = Facts::Known([("a", Value::from(2_i64))].into_iter().collect());
         let identity: NodeName = "node.example.net".parse().expect("a name");
-        let about = About {
+        let about = NodeAttributes {
             identity: &identity,
             groups: &[],
             facts: &facts,
@@ -46,8 +46,8 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = matches(&envelope.filter, &about);
     }
     let key = PublicKey::parse(&SIGNER.public_key()).expect("a key");
-    if let Ok(claim) = Claim::read(&headers) {
-        assert!(claim.check(&key, SUBJECT, body).is_err());
+    if let Ok(claim) = SignatureClaim::read(&headers) {
+        assert!(claim.verify(&key, SUBJECT, body).is_err());
     }
     // Signing is slow; some are enough.
     if !bytes.len().is_multiple_of(16) {
@@ -55,8 +55,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let subject = SUBJECT.parse().expect("a subject");
     if SIGNER.sign(&subject, &mut headers, body).is_ok()
-        && let Ok(claim) = Claim::read(&headers)
+        && let Ok(claim) = SignatureClaim::read(&headers)
     {
-        assert!(claim.check(&key, SUBJECT, body).is_ok());
+        assert!(claim.verify(&key, SUBJECT, body).is_ok());
     }
 });

@@ -2,14 +2,14 @@
 
 #![no_main]
 
-use ccm_core::hiera::{DATA_KEY, annotations, resolve, validate};
+use ccm_core::hiera::{DATA_KEY, parse_annotations, resolve, validate};
 use ccm_template::env::Facts;
 use ccm_value::Value;
 use ccm_value::document::parse;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let found = annotations(text, DATA_KEY);
+    let found = parse_annotations(text, DATA_KEY);
     if let Ok(document) = parse(text) {
         let facts = Facts::Known([("role", Value::from("web"))].into_iter().collect());
         if let Ok(data) = resolve(&document.to_value(), &facts, DATA_KEY) {

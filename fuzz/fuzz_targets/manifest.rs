@@ -4,13 +4,13 @@
 #![no_main]
 
 use ccm_core::hiera::Layers;
-use ccm_core::manifest::{Input, deep_check, load};
+use ccm_core::manifest::{ManifestInput, deep_check, load};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let input = Input {
+    let input = ManifestInput {
         text,
         source: "manifest.yaml",
         layers: Layers::default(),

@@ -11,7 +11,7 @@ use ccm_core::model::envelope::Filter;
 use ccm_core::model::event::{SessionStart, Summary, TransactionEvent};
 use ccm_core::model::health::{HealthCheck, HealthResult};
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeStatus, Pause, Report};
+use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, Pause};
 use ccm_core::model::registration::Entry;
 use ccm_core::model::rollout::{Plan, Progress, Settings};
 use ccm_core::model::run::{ApplyRequest, ApplyResponse, RunSummary};
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     survives::<ApplyResponse>(bytes);
     survives::<NodeStatus>(bytes);
     survives::<Assignment>(bytes);
-    survives::<Report>(bytes);
+    survives::<NodeReport>(bytes);
     survives::<Pause>(bytes);
     survives::<AuditEvent>(bytes);
     survives::<Entry>(bytes);
@@ -61,5 +61,8 @@ fn stays_signed(bytes: &[u8]) {
     let Some(AssignmentSignature::Direct(signature)) = heard.signature else {
         panic!("it is signed directly: {sent}");
     };
-    assert!(key.signed(&signed, &signature.signature), "{sent}");
+    assert!(
+        key.is_signature_valid(&signed, &signature.signature),
+        "{sent}"
+    );
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::external_protocol::Request;
 use super::reply::{Failure, clipped, on_one_line};
 use ccm_core::engine::EventIds;
-use ccm_core::model::audit::{AUDIT, AuditEvent, Verdict};
+use ccm_core::model::audit::{AUDIT, AuditDecision, AuditEvent};
 use ccm_core::model::node::NodeName;
 use ccm_core::model::run::RunId;
 use ccm_core::system::{Clock, files};
@@ -51,8 +51,8 @@ pub(super) fn record(
         subject: format!("choria.{}", request.agent),
         verb: short(&request.action),
         decision: match denied {
-            Some(_) => Verdict::Denied,
-            None => Verdict::Allowed,
+            Some(_) => AuditDecision::Denied,
+            None => AuditDecision::Allowed,
         },
         reason: short(denied.unwrap_or_default()),
         signer: String::new(),

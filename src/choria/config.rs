@@ -7,9 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use super::ddl::{Action, UnknownAction};
-use ccm_core::model::node::{BadName, Token};
+use ccm_core::model::node::{NameError, Token};
 use ccm_core::system::{FileError, files};
-use ccm_nats::{Bus, Given, context};
+use ccm_nats::{BlockingClient, ContextOptions, context};
 use ccm_value::document::unknown_name;
 
 /// The longest file that is read.
@@ -72,7 +72,7 @@ pub(super) enum ValueError {
     #[error(transparent)]
     Action(#[from] UnknownAction),
     #[error(transparent)]
-    Name(#[from] BadName),
+    Name(#[from] NameError),
 }
 
 /// What the file says.
@@ -157,7 +157,7 @@ impl Config {
             "cfengine_module" => self.cfengine_module = Some(value.into()),
             "choria_collective" => {
                 let name = value.parse();
-                self.choria_collective = name.map_err(|err: BadName| wrong(err.into()))?;
+                self.choria_collective = name.map_err(|err: NameError| wrong(err.into()))?;
             }
             _ => return Err(LineError::Key(key.into())),
         }
@@ -172,14 +172,14 @@ impl Config {
 }
 
 /// Returns a bus for what manifests and templates ask of NATS; it connects when it is first used.
-pub(super) fn bus(server: Option<String>, context: Option<String>) -> Bus {
-    let given = Given {
+pub(super) fn bus(server: Option<String>, context: Option<String>) -> BlockingClient {
+    let given = ContextOptions {
         configured_server: server,
         configured_context: context,
-        ..Given::default()
+        ..ContextOptions::default()
     };
     // The server gives us no variables that would say more.
-    Bus::lazy("ccm choria", move || {
+    BlockingClient::lazy("ccm choria", move || {
         context::resolve(&given, &Default::default(), Some("CCM"))
     })
 }

@@ -8,13 +8,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::bundle_cache::{Cache, Copy};
+use super::bundle_cache::{BundleCache, Copy};
 use super::manifest_watch::{Problem, fetch_object};
 use super::node::Node;
-use super::run::{Done, Order};
+use super::run::{RunResult, RunTask};
 use super::schedule::perform;
-use super::trust::loopback::NoTrust;
-use super::trust::{Requester, Unfit, Unproven};
+use super::trust::loopback::LoopbackError;
+use super::trust::{Requester, UntrustedAssignment, RolloutProofError};
 use ccm_core::engine::{Level, Mode};
 use ccm_core::model::decision::AssignmentSignature;
 use ccm_core::model::governor::GovernorClaim;
@@ -42,14 +42,14 @@ pub enum Check {
 
 /// Why an assignment is not followed.
 #[derive(Debug, thiserror::Error)]
-enum NotFollowed {
+enum AssignmentRefusal {
     /// What it holds is not repeated: it may be a secret.
     #[error("the assignment can't be read beyond line {}, column {}", .0.line(), .0.column())]
     Unreadable(#[from] serde_json::Error),
     #[error(transparent)]
-    NoTrust(#[from] NoTrust),
+    LoopbackError(#[from] LoopbackError),
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    UntrustedAssignment(#[from] UntrustedAssignment),
 }
 
 /// Why a bundle was not applied, or a report not written.
@@ -72,7 +72,7 @@ pub struct Assignments {
     node: Arc<Node>,
     connection: Connection,
     subjects: Subjects,
-    cache: Cache,
+    cache: BundleCache,
     /// What was followed since the agent started: its generation, and who stood for it.
     followed: Option<(u64, Option<AssignmentSignature>)>,
     /// What was last reported, and whether the bus has it.
@@ -82,7 +82,7 @@ pub struct Assignments {
 }
 
 impl Assignments {
-    pub fn new(node: Arc<Node>, connection: Connection, subjects: Subjects, cache: Cache) -> Self {
+    pub fn new(node: Arc<Node>, connection: Connection, subjects: Subjects, cache: BundleCache) -> Self {
         let report = read_document(&node.identity.state_dir.join("report.json"));
         Self {
             node,
@@ -98,11 +98,11 @@ impl Assignments {
 
     /// Converges to the assignment and reports.
     pub async fn follow(&mut self, check: Check) {
-        if let Some((wanted, asker)) = self.wanted().await
+        if let Some((wanted, requester)) = self.wanted().await
             && (check == Check::Always || self.is_new(&wanted))
             && self.node.services.pause.current().is_none()
         {
-            self.converge(wanted, &asker, Trigger::Assignment).await;
+            self.converge(wanted, &requester, Trigger::Assignment).await;
         }
         self.tell().await;
     }
@@ -118,11 +118,11 @@ impl Assignments {
 
     /// Converges again if a bundle of the assignment looked up what has changed since.
     pub async fn look_again(&mut self, manifest: &str) {
-        if let Some((wanted, asker)) = self.last_seen()
+        if let Some((wanted, requester)) = self.last_seen()
             && wanted.manifests.iter().any(|it| source_of(it) == manifest)
             && self.node.services.pause.current().is_none()
         {
-            self.converge(wanted, &asker, Trigger::Registration).await;
+            self.converge(wanted, &requester, Trigger::Registration).await;
             self.tell().await;
         }
     }
@@ -130,7 +130,7 @@ impl Assignments {
     /// Runs the health checks of what this node last accepted, and converges anew if they find
     /// something critical. An assignment that only looks is not there to mend.
     pub async fn check_health(&mut self) {
-        let Some((assignment, asker)) = self.last_seen() else {
+        let Some((assignment, requester)) = self.last_seen() else {
             return;
         };
         let mut critical = Vec::new();
@@ -141,7 +141,7 @@ impl Assignments {
             };
             let run = self.run(
                 &assignment,
-                &asker,
+                &requester,
                 bundle,
                 mode,
                 None,
@@ -158,7 +158,7 @@ impl Assignments {
             for bundle in &critical {
                 self.node.services.metrics.remediated(bundle);
             }
-            self.converge(assignment, &asker, Trigger::Remediation)
+            self.converge(assignment, &requester, Trigger::Remediation)
                 .await;
             self.tell().await;
         }
@@ -168,13 +168,13 @@ impl Assignments {
     async fn wanted(&mut self) -> Option<(Assignment, Requester)> {
         match self.ask().await {
             Ok(Some(text)) => match self.read(&text).await {
-                Ok((assignment, asker)) => {
+                Ok((assignment, requester)) => {
                     self.keep("assignment.json", &assignment);
                     self.note_refusal(None);
-                    Some((assignment, asker))
+                    Some((assignment, requester))
                 }
                 // The connection was lost meanwhile; that is no refusal.
-                Err((_, NotFollowed::NoTrust(NoTrust::Unknown(_)))) => self.last_seen(),
+                Err((_, AssignmentRefusal::LoopbackError(LoopbackError::Unknown(_)))) => self.last_seen(),
                 Err((found, reason)) => {
                     self.refuse(found.as_ref(), &reason);
                     self.last_seen()
@@ -208,24 +208,24 @@ impl Assignments {
     async fn read(
         &self,
         text: &[u8],
-    ) -> Result<(Assignment, Requester), (Option<Assignment>, NotFollowed)> {
+    ) -> Result<(Assignment, Requester), (Option<Assignment>, AssignmentRefusal)> {
         let found: Assignment =
-            serde_json::from_slice(text).map_err(|err| (None, NotFollowed::from(err)))?;
+            serde_json::from_slice(text).map_err(|err| (None, AssignmentRefusal::from(err)))?;
         let checked = match &self.node.services.loopback_only {
-            Some(loopback) => loopback.check().await.map_err(NotFollowed::from),
+            Some(loopback) => loopback.check().await.map_err(AssignmentRefusal::from),
             None => Ok(()),
         };
         match checked.and_then(|()| Ok(self.accept(&found)?)) {
-            Ok(asker) => Ok((found, asker)),
+            Ok(requester) => Ok((found, requester)),
             Err(reason) => Err((Some(found), reason)),
         }
     }
 
-    fn accept(&self, assignment: &Assignment) -> Result<Requester, Unfit> {
+    fn accept(&self, assignment: &Assignment) -> Result<Requester, UntrustedAssignment> {
         let collective = self.subjects.collective();
         let mut decisions = assignment.signature.iter().flat_map(|it| it.decisions());
         if let Some(foreign) = decisions.find(|it| it.collective != *collective) {
-            let unproven = Unproven::Collective {
+            let unproven = RolloutProofError::Collective {
                 rollout: foreign.rollout.clone(),
                 collective: foreign.collective.clone(),
             };
@@ -244,12 +244,12 @@ impl Assignments {
             return None;
         }
         let assignment = read_document(&self.file("assignment.json"))?;
-        let asker = self.accept(&assignment).ok()?;
-        Some((assignment, asker))
+        let requester = self.accept(&assignment).ok()?;
+        Some((assignment, requester))
     }
 
     /// Tells everyone who looks at the node why its assignment is not followed.
-    fn refuse(&mut self, found: Option<&Assignment>, reason: &NotFollowed) {
+    fn refuse(&mut self, found: Option<&Assignment>, reason: &AssignmentRefusal) {
         let signature = found.and_then(|found| found.signature.as_ref());
         let refusal = Refusal {
             time: self.node.services.clock.now(),
@@ -299,7 +299,7 @@ impl Assignments {
         }
     }
 
-    async fn converge(&mut self, assignment: Assignment, asker: &Requester, trigger: Trigger) {
+    async fn converge(&mut self, assignment: Assignment, requester: &Requester, trigger: Trigger) {
         let mut worst: Option<RunSummary> = None;
         let mut drift = Vec::new();
         let mut error = String::new();
@@ -312,9 +312,9 @@ impl Assignments {
                 noop: assignment.noop,
                 ..Mode::default()
             };
-            let run = self.run(&assignment, asker, bundle, mode, slot, trigger);
+            let run = self.run(&assignment, requester, bundle, mode, slot, trigger);
             match run.await {
-                Ok(Done { run, events, .. }) => {
+                Ok(RunResult { run, events, .. }) => {
                     drift.extend(
                         events
                             .iter()
@@ -328,7 +328,7 @@ impl Assignments {
                 Err(reason) => {
                     let fields = [("bundle", bundle.object()), ("error", reason.to_string())];
                     self.node
-                        .say(Level::Error, "Could not apply a bundle", &fields);
+                        .log(Level::Error, "Could not apply a bundle", &fields);
                     error = format!("{}: {reason}", bundle.name);
                 }
             }
@@ -355,19 +355,19 @@ impl Assignments {
     async fn run(
         &self,
         assignment: &Assignment,
-        asker: &Requester,
+        requester: &Requester,
         bundle: &BundleRef,
         mode: Mode,
         governor: Option<&GovernorClaim>,
         trigger: Trigger,
-    ) -> Result<Done, AssignmentError> {
+    ) -> Result<RunResult, AssignmentError> {
         let source = source_of(bundle);
         let copy = self.copy(&source, bundle).await?;
         let manifest = ManifestSource::Copy {
             manifest: copy.manifest,
             display_name: source,
         };
-        let order = Order {
+        let order = RunTask {
             request: Request {
                 data: assignment.data.clone(),
                 governor: governor.cloned(),
@@ -375,7 +375,7 @@ impl Assignments {
                 generation: Some(assignment.generation),
                 ..Request::new(self.node.next_id(), manifest, mode)
             },
-            asker: asker.clone(),
+            requester: requester.clone(),
         };
         Ok(perform(&self.node, order).await?)
     }
@@ -466,7 +466,7 @@ impl Assignments {
 
     fn complain(&self, text: &str, error: &dyn fmt::Display) {
         let fields = [("error", error.to_string())];
-        self.node.say(Level::Warn, text, &fields);
+        self.node.log(Level::Warn, text, &fields);
     }
 }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::manifest_watch::get_signature;
-use super::trust::{Authorizer, Holds, SIGNATURE_LIMIT, Sources, UnsignedSource, fits};
+use super::trust::{Authorizer, SourceKind, SIGNATURE_LIMIT, Sources, UnsignedSource, check_digest};
 use ccm_core::hiera::{DATA_KEY, HieraError, Source};
 use ccm_core::model::signature::{BundleSignature, signature_location};
 use ccm_core::run::data::{MAX_DATA, fetch, resolve};
@@ -32,7 +32,7 @@ const RECENT: Duration = Duration::from_secs(30);
 
 /// Why there is no data, or none that is fresh.
 #[derive(Debug, thiserror::Error)]
-pub enum DataProblem {
+pub enum DataCacheError {
     #[error("could not resolve external data: {0}")]
     Unresolved(#[from] HieraError),
     #[error("could not resolve external data: {0} resolves to no data")]
@@ -67,7 +67,7 @@ pub struct DataCache {
 pub struct Resolved {
     pub data: Value,
     /// Why it is not fresh.
-    pub stale: Option<DataProblem>,
+    pub stale: Option<DataCacheError>,
 }
 
 /// What is kept of good data.
@@ -105,7 +105,7 @@ impl DataCache {
         bus: &BlockingClient,
         clock: &dyn Clock,
         authorizer: &Authorizer,
-    ) -> Result<Resolved, DataProblem> {
+    ) -> Result<Resolved, DataCacheError> {
         let Some(source) = &self.source else {
             return Ok(Resolved::default());
         };
@@ -120,7 +120,7 @@ impl DataCache {
                     return Ok(Resolved { data, stale: None });
                 }
                 // A disk does not get better by being asked again.
-                Err(problem @ (DataProblem::Document(_) | DataProblem::File(_))) => {
+                Err(problem @ (DataCacheError::Document(_) | DataCacheError::File(_))) => {
                     return Err(problem);
                 }
                 Err(problem) => match waits.next() {
@@ -146,7 +146,7 @@ impl DataCache {
         bus: &BlockingClient,
         clock: &dyn Clock,
         authorizer: &Authorizer,
-    ) -> Result<Resolved, DataProblem> {
+    ) -> Result<Resolved, DataCacheError> {
         let now = clock.monotonic();
         let held = self.held.lock().clone();
         match held {
@@ -159,10 +159,10 @@ impl DataCache {
 
     /// Returns a refusal that is another one than the last. Good data ends it; a source that does
     /// not answer says nothing about it.
-    pub fn new_refusal(&self, problem: Option<&DataProblem>) -> Option<UnsignedSource> {
+    pub fn new_refusal(&self, problem: Option<&DataCacheError>) -> Option<UnsignedSource> {
         let refusal = match problem {
             None => None,
-            Some(DataProblem::Refused(refusal)) => Some(refusal),
+            Some(DataCacheError::Refused(refusal)) => Some(refusal),
             Some(_) => return None,
         };
         let mut last = self.refused.lock();
@@ -178,7 +178,7 @@ impl DataCache {
         facts: &Facts,
         bus: &BlockingClient,
         sources: Option<&Sources<'_>>,
-    ) -> Result<Value, DataProblem> {
+    ) -> Result<Value, DataCacheError> {
         let before = self.read_kept(source);
         let body = fetch(source, bus)?;
         let signature = match sources {
@@ -187,10 +187,10 @@ impl DataCache {
                 let text = signature_of(source, bus)?;
                 let before = before.as_ref().and_then(|kept| kept.signature.as_ref());
                 let place = source.place();
-                Some(sources.believe(text.as_deref(), &place, Holds::Data, before)?)
+                Some(sources.verify(text.as_deref(), &place, SourceKind::Data, before)?)
             }
         };
-        fits(signature.as_ref(), &Digest::of(&body))?;
+        check_digest(signature.as_ref(), &Digest::of(&body))?;
         let kept = Kept {
             source: source.place(),
             data: read(source, &body, facts)?,
@@ -198,12 +198,12 @@ impl DataCache {
         };
         self.keep(&kept, before.as_ref())?;
         if let Some(sources) = sources {
-            sources.accept(kept.signature.as_ref(), &kept.source, Holds::Data)?;
+            sources.accept(kept.signature.as_ref(), &kept.source, SourceKind::Data)?;
         }
         Ok(kept.data)
     }
 
-    fn keep(&self, kept: &Kept, before: Option<&Kept>) -> Result<(), DataProblem> {
+    fn keep(&self, kept: &Kept, before: Option<&Kept>) -> Result<(), DataCacheError> {
         if before == Some(kept) {
             return Ok(());
         }
@@ -218,7 +218,7 @@ impl DataCache {
         let kept = self.read_kept(source)?;
         let is_believed = sources.is_none_or(|sources| {
             let signature = kept.signature.as_ref();
-            sources.accept(signature, &kept.source, Holds::Data).is_ok()
+            sources.accept(signature, &kept.source, SourceKind::Data).is_ok()
         });
         is_believed.then_some(kept)
     }
@@ -231,7 +231,7 @@ impl DataCache {
 }
 
 /// Returns the text beside a source that says who stands for it; nothing if there is none.
-fn signature_of(source: &Source, bus: &BlockingClient) -> Result<Option<Vec<u8>>, DataProblem> {
+fn signature_of(source: &Source, bus: &BlockingClient) -> Result<Option<Vec<u8>>, DataCacheError> {
     let found = match source {
         Source::File(_) => None,
         Source::Http(url) => get_signature(url.reveal())?,
@@ -245,13 +245,13 @@ fn signature_of(source: &Source, bus: &BlockingClient) -> Result<Option<Vec<u8>>
 }
 
 /// Returns the data of a document, resolved for these facts.
-fn read(source: &Source, body: &[u8], facts: &Facts) -> Result<Value, DataProblem> {
+fn read(source: &Source, body: &[u8], facts: &Facts) -> Result<Value, DataCacheError> {
     let document = source.read(body, DATA_KEY)?;
     let data = resolve(&document, facts)?;
     match data.as_map() {
         Some(map) if !map.is_empty() => Ok(data),
         // Data that vanished is more likely a mistake than a wish.
-        _ => Err(DataProblem::Empty(source.clone())),
+        _ => Err(DataCacheError::Empty(source.clone())),
     }
 }
 
@@ -307,6 +307,6 @@ mod tests {
         let elsewhere = Source::File(room.path().join("other.yaml"));
         let keeper = DataCache::new(Some(elsewhere), room.path().join("kept.json"));
         let missing = keeper.resolve(&facts, &bus, &clock, &keeps_nobody_out);
-        assert!(matches!(missing, Err(DataProblem::Unresolved(_))));
+        assert!(matches!(missing, Err(DataCacheError::Unresolved(_))));
     }
 }

@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 
-use super::bundle_cache::{Cache, Copy};
+use super::bundle_cache::{BundleCache, Copy};
 use super::node::Node;
-use super::trust::{Holds, Requester, SIGNATURE_LIMIT, Sources, UnsignedSource, audit, fits};
+use super::trust::{SourceKind, Requester, SIGNATURE_LIMIT, Sources, UnsignedSource, audit, check_digest};
 use ccm_core::engine::Level;
 use ccm_core::model::signature::{BundleSignature, signature_location};
 use ccm_core::run::ManifestLocation;
@@ -54,23 +54,23 @@ impl News {
 }
 
 /// One configured manifest.
-pub struct Feed {
+pub struct WatchedManifest {
     source: ManifestLocation,
-    cache: Cache,
+    cache: BundleCache,
     /// Nobody has the bundle any more.
     is_gone: AtomicBool,
     /// Why the bundle was last refused, so that the audit hears of it once.
     refused: Mutex<Option<UnsignedSource>>,
 }
 
-impl fmt::Display for Feed {
+impl fmt::Display for WatchedManifest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.source.fmt(out)
     }
 }
 
-impl Feed {
-    pub fn new(source: ManifestLocation, cache: Cache) -> Self {
+impl WatchedManifest {
+    pub fn new(source: ManifestLocation, cache: BundleCache) -> Self {
         Self {
             source,
             cache,
@@ -97,8 +97,8 @@ impl Feed {
     /// Returns the copy of a source, if somebody stands for it where that is asked.
     fn copy(&self, source: &str, node: &Node) -> Option<(ManifestSource, Requester)> {
         let copy = self.cache.copy(source)?;
-        let asker = match self.accept(&copy, node) {
-            Ok(asker) => asker,
+        let requester = match self.accept(&copy, node) {
+            Ok(requester) => requester,
             Err(refusal) => {
                 self.refuse(node, refusal);
                 return None;
@@ -108,7 +108,7 @@ impl Feed {
             manifest: copy.manifest,
             display_name: self.to_string(),
         };
-        Some((what, asker))
+        Some((what, requester))
     }
 
     /// Returns who stands for a copy.
@@ -120,7 +120,7 @@ impl Feed {
         if signature.is_some_and(|signature| signature.digest != copy.digest) {
             return Err(UnsignedSource::Digest);
         }
-        sources.accept(signature, &self.source.place(), Holds::Bundle)
+        sources.accept(signature, &self.source.place(), SourceKind::Bundle)
     }
 
     /// Follows the source until told to stop, and tells whenever there is a new copy.
@@ -288,11 +288,11 @@ impl Feed {
                     found => Some(found?),
                 };
                 let before = self.cache.copy(&source);
-                Some(self.believe(&sources, text.as_deref(), before.as_ref())?)
+                Some(self.verify(&sources, text.as_deref(), before.as_ref())?)
             }
         };
         let content = get_object(connection, bucket, key, SIZE_LIMIT).await?;
-        fits(signature.as_ref(), &Digest::of(&content))?;
+        check_digest(signature.as_ref(), &Digest::of(&content))?;
         let copy = keep(&self.cache, source, content, signature).await?;
         self.accept(&copy, node)?;
         Ok(copy)
@@ -305,7 +305,7 @@ impl Feed {
             None => None,
             Some(sources) => {
                 let text = get_signature(url)?;
-                Some(self.believe(&sources, text.as_deref(), before.as_ref())?)
+                Some(self.verify(&sources, text.as_deref(), before.as_ref())?)
             }
         };
         let download = self.cache.download()?;
@@ -328,7 +328,7 @@ impl Feed {
         )?;
         match reply {
             Some(Reply::Complete(received)) => {
-                fits(signature.as_ref(), &received.digest)?;
+                check_digest(signature.as_ref(), &received.digest)?;
                 let (digest, validators) = (&received.digest, received.validators);
                 let copy = self.cache.keep(url, &file, digest, validators, signature)?;
                 self.accept(&copy, node)?;
@@ -341,14 +341,14 @@ impl Feed {
     }
 
     /// Returns the signature that a text is, if it stands for this source.
-    fn believe(
+    fn verify(
         &self,
         sources: &Sources<'_>,
         text: Option<&[u8]>,
         before: Option<&Copy>,
     ) -> Result<BundleSignature, UnsignedSource> {
         let before = before.and_then(|copy| copy.signature.as_ref());
-        sources.believe(text, &self.source.place(), Holds::Bundle, before)
+        sources.verify(text, &self.source.place(), SourceKind::Bundle, before)
     }
 
     fn has_copy(&self) -> bool {
@@ -365,7 +365,7 @@ impl Feed {
         let (shown, reason) = (self.to_string(), refusal.to_string());
         node.services.metrics.manifest_fetch_failed(&shown);
         let fields = [("manifest", shown.clone()), ("error", reason.clone())];
-        node.say(Level::Error, "Not applying a manifest", &fields);
+        node.log(Level::Error, "Not applying a manifest", &fields);
         let mut refused = self.refused.lock();
         if refused.replace(refusal.clone()) != Some(refusal) {
             drop(refused);
@@ -383,7 +383,7 @@ impl Feed {
         if !self.is_gone.swap(true, Ordering::Relaxed) {
             let fields = [("manifest", self.to_string())];
             let text = "Manifest was removed, waiting for it to come back";
-            node.say(Level::Warn, text, &fields);
+            node.log(Level::Warn, text, &fields);
         }
     }
 
@@ -391,7 +391,7 @@ impl Feed {
         let shown = self.to_string();
         node.services.metrics.manifest_fetch_failed(&shown);
         let fields = [("manifest", shown), ("error", reason.to_string())];
-        node.say(Level::Error, "Could not fetch a manifest", &fields);
+        node.log(Level::Error, "Could not fetch a manifest", &fields);
     }
 }
 
@@ -429,7 +429,7 @@ pub(super) fn get_signature(url: &str) -> Result<Option<Vec<u8>>, HttpError> {
 
 /// Brings an object into the cache and returns its copy.
 pub(super) async fn fetch_object(
-    cache: &Cache,
+    cache: &BundleCache,
     connection: &Connection,
     bucket: &str,
     name: &str,
@@ -448,7 +448,7 @@ async fn get_object(
 }
 
 async fn keep(
-    cache: &Cache,
+    cache: &BundleCache,
     source: String,
     content: Bytes,
     signature: Option<BundleSignature>,

@@ -66,7 +66,7 @@ impl From<FilterError> for CallError {
 
 /// What is known of a node.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct NodeAttributes<'a> {
     pub identity: &'a NodeName,
     pub groups: &'a [Token],
     pub facts: &'a Facts,
@@ -74,7 +74,7 @@ pub struct About<'a> {
     pub labels: &'a Labels,
 }
 
-impl About<'_> {
+impl NodeAttributes<'_> {
     /// Returns what a path leads to. `label.NAME` is what the controller pinned, and nothing the
     /// node says; any other path leads into the facts, in which labels override what the node
     /// says.
@@ -102,7 +102,7 @@ fn fact(facts: &Facts, labels: &Labels, path: &str) -> Option<Value> {
 }
 
 /// Returns whether a filter means a node. An error means that it does not, and says why.
-pub fn matches(filter: &Filter, about: &About<'_>) -> Result<bool, FilterError> {
+pub fn matches(filter: &Filter, about: &NodeAttributes<'_>) -> Result<bool, FilterError> {
     Matcher::new(filter)?.matches(about)
 }
 
@@ -143,7 +143,7 @@ impl Matcher {
     }
 
     /// Returns whether the filter means a node. An error means that it does not, and says why.
-    pub fn matches(&self, about: &About<'_>) -> Result<bool, FilterError> {
+    pub fn matches(&self, about: &NodeAttributes<'_>) -> Result<bool, FilterError> {
         let has_group = |name: &Name| about.groups.iter().any(|group| name.is(group.as_str()));
         let is_named = self.identity.hold(about.identity.as_str());
         if !self.is_for_us || !is_named || !self.groups.iter().all(has_group) {
@@ -164,7 +164,7 @@ impl Matcher {
         self.all_true(about, facts)
     }
 
-    fn all_true(&self, about: &About<'_>, facts: Facts) -> Result<bool, FilterError> {
+    fn all_true(&self, about: &NodeAttributes<'_>, facts: Facts) -> Result<bool, FilterError> {
         let names_facts = self.expressions.iter().any(|it| it.names_facts);
         let extras = extras(about, &facts, names_facts);
         let env = Env {
@@ -464,7 +464,7 @@ const FUNCTIONS: [(&str, Ask); 4] = [
 ];
 
 /// Returns the names that expressions see beside `Facts`.
-fn extras(about: &About<'_>, facts: &Facts, names_facts: bool) -> Extras {
+fn extras(about: &NodeAttributes<'_>, facts: &Facts, names_facts: bool) -> Extras {
     let groups = about.groups.iter().map(|group| Value::from(group.as_str()));
     let groups: Value = groups.collect();
     let mut extras = Extras {

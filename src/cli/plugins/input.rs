@@ -171,7 +171,11 @@ impl Input {
             .type_name
             .read(&text)
             .map_err(|reason| wrong(format!("{reason}, not {text:?}")))?;
-        match self.validate.as_deref().map(|it| hiera::check(&text, it)) {
+        match self
+            .validate
+            .as_deref()
+            .map(|it| hiera::check_value(&text, it))
+        {
             None | Some(Ok(true)) => Ok(value),
             Some(Ok(false)) => Err(wrong(format!("{text:?} is not accepted"))),
             Some(Err(err)) => Err(CliError::usage(err).at(self.shown())),

@@ -114,7 +114,7 @@ fn record(
         AuditDecision::Allowed => (Level::Info, "Request allowed"),
         AuditDecision::Denied => (Level::Warn, "Request denied"),
     };
-    node.say(level, text, &fields(&event));
+    node.log(level, text, &fields(&event));
     if node.services.authorizer.is_strict() {
         node.services.event_sink.audit(&event);
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Unfit;
+use super::UntrustedAssignment;
 use ccm_core::model::node::MAX_GENERATION_STEP;
 use ccm_core::system::FileError;
 use ccm_core::system::files::{self, Durability};
@@ -63,14 +63,14 @@ impl Generations {
         by: By<'_>,
         generation: u64,
         is_free: impl Fn(&str) -> bool,
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), UntrustedAssignment> {
         let mut accepted = self.read()?;
         accepted.check(by, generation, is_free)?;
         let is_known = accepted.signers.get(by.key) == Some(&generation);
         if accepted.current != by.key || !is_known {
             accepted.signers.insert(by.key.to_owned(), generation);
             by.key.clone_into(&mut accepted.current);
-            let text = json::compact(&accepted).map_err(|_| Unfit::Damaged)?;
+            let text = json::compact(&accepted).map_err(|_| UntrustedAssignment::Damaged)?;
             let file = self.directory.join(FILE);
             files::write_private(&file, text.as_bytes(), Durability::Complete)?;
         }
@@ -78,13 +78,13 @@ impl Generations {
     }
 
     /// Returns the highest generation that was accepted of any signer.
-    pub(super) fn highest(&self) -> Result<u64, Unfit> {
+    pub(super) fn highest(&self) -> Result<u64, UntrustedAssignment> {
         let accepted = self.read()?;
         let signers = accepted.signers.values().copied();
         Ok(signers.max().unwrap_or_default().max(accepted.common))
     }
 
-    fn read(&self) -> Result<Accepted, Unfit> {
+    fn read(&self) -> Result<Accepted, UntrustedAssignment> {
         let read = |name: &str| match files::read_to_string(&self.directory.join(name), MAX_BYTES) {
             Ok(text) => Ok(Some(text)),
             Err(err) if err.is_not_found() => Ok(None),
@@ -92,10 +92,10 @@ impl Generations {
         };
         // What is damaged was never written by us, and nobody knows what it should say.
         if let Some(text) = read(FILE)? {
-            return serde_json::from_str(&text).map_err(|_| Unfit::Damaged);
+            return serde_json::from_str(&text).map_err(|_| UntrustedAssignment::Damaged);
         }
         let common = match read(COMMON)? {
-            Some(text) => text.trim().parse().map_err(|_| Unfit::Damaged)?,
+            Some(text) => text.trim().parse().map_err(|_| UntrustedAssignment::Damaged)?,
             None => 0,
         };
         Ok(Accepted {
@@ -106,7 +106,7 @@ impl Generations {
 }
 
 impl Accepted {
-    fn check(&self, by: By<'_>, found: u64, is_free: impl Fn(&str) -> bool) -> Result<(), Unfit> {
+    fn check(&self, by: By<'_>, found: u64, is_free: impl Fn(&str) -> bool) -> Result<(), UntrustedAssignment> {
         let highest = |counts: &dyn Fn(&str) -> bool| {
             let counted = self.signers.iter().filter(|(key, _)| counts(key));
             let highest = counted.map(|(_, generation)| *generation).max();
@@ -127,17 +127,17 @@ impl Accepted {
         };
         if found < least {
             let accepted = least;
-            return Err(Unfit::Older { found, accepted });
+            return Err(UntrustedAssignment::Older { found, accepted });
         }
         let most = highest(&|_| true).saturating_add(MAX_GENERATION_STEP);
         if by.has_policy && found > most {
-            return Err(Unfit::Far { found, most });
+            return Err(UntrustedAssignment::Far { found, most });
         }
         Ok(())
     }
 }
 
-impl From<FileError> for Unfit {
+impl From<FileError> for UntrustedAssignment {
     fn from(cause: FileError) -> Self {
         Self::Memory(cause)
     }

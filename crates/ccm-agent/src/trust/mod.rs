@@ -38,8 +38,8 @@ use generations::Generations;
 use last_accepted::LastAccepted;
 use replay_cache::{By, ReplayCache};
 use rollout_proof::Decisions;
-pub use rollout_proof::Unproven;
-pub use signed_sources::{Holds, SIGNATURE_LIMIT, Sources, UnsignedSource, fits};
+pub use rollout_proof::RolloutProofError;
+pub use signed_sources::{SourceKind, SIGNATURE_LIMIT, Sources, UnsignedSource, check_digest};
 
 /// No file that holds a generation or the name of a boot is longer.
 const MAX_BYTES: u64 = 4096;
@@ -72,7 +72,7 @@ pub enum Denied {
 
 /// Why an assignment is not followed.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
+pub enum UntrustedAssignment {
     #[error("assignment is not signed")]
     Unsigned,
     #[error("signer of the assignment is not trusted here")]
@@ -84,7 +84,7 @@ pub enum Unfit {
     #[error("assignment of generation {found} is older than the accepted {accepted}")]
     Older { found: u64, accepted: u64 },
     #[error(transparent)]
-    Unproven(#[from] Unproven),
+    RolloutProofError(#[from] RolloutProofError),
     #[error(
         "assignment of generation {found} is beyond {most}, which a signer with a policy may reach"
     )]
@@ -130,7 +130,7 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Says whether the asker may ask for this at all, as far as that is known.
+    /// Says whether the requester may ask for this at all, as far as that is known.
     pub fn may(&self, asked: &PolicyRequest<'_>) -> Result<(), Denied> {
         match &self.policy {
             Some(policy) if !policy.decide_partial(asked).is_allowed() => Err(Denied::Policy),
@@ -138,17 +138,17 @@ impl Requester {
         }
     }
 
-    /// Says whether the asker may have an assignment followed.
-    fn may_follow(&self, assignment: &Assignment) -> Result<(), Unfit> {
+    /// Says whether the requester may have an assignment followed.
+    fn may_follow(&self, assignment: &Assignment) -> Result<(), UntrustedAssignment> {
         let asked = PolicyRequest {
             verb: Verb::Apply.as_str(),
             noop: assignment.noop,
             ..PolicyRequest::default()
         };
-        self.may(&asked).map_err(|_| Unfit::Policy)
+        self.may(&asked).map_err(|_| UntrustedAssignment::Policy)
     }
 
-    /// Says whether the asker may have a resource applied by a provider, or why not.
+    /// Says whether the requester may have a resource applied by a provider, or why not.
     pub fn may_apply(
         &self,
         verb: &str,
@@ -164,10 +164,10 @@ impl Requester {
 }
 
 /// One whose signature counts.
-struct Trusted {
+struct TrustedSigner {
     text: String,
     key: PublicKey,
-    asker: Requester,
+    requester: Requester,
 }
 
 /// Decides who is believed.
@@ -181,7 +181,7 @@ struct Rules {
     required: bool,
     skew: TimeDelta,
     sources: bool,
-    signers: Vec<Trusted>,
+    signers: Vec<TrustedSigner>,
     seen: Mutex<ReplayCache>,
     generations: Generations,
     newest: LastAccepted,
@@ -248,7 +248,7 @@ impl Authorizer {
 
     /// Returns who stands for an assignment, if it may be followed. From then on an older one may
     /// not.
-    pub fn accept(&self, assignment: &Assignment, node: &NodeName) -> Result<Requester, Unfit> {
+    pub fn accept(&self, assignment: &Assignment, node: &NodeName) -> Result<Requester, UntrustedAssignment> {
         match &self.rules {
             None => Ok(Requester::default()),
             Some(rules) => rules.accept(self.clock.now(), assignment, node),
@@ -269,10 +269,10 @@ impl Rules {
                 name: signer.name.clone(),
                 cause,
             })?;
-            signers.push(Trusted {
+            signers.push(TrustedSigner {
                 text: signer.key.clone(),
                 key,
-                asker: Requester {
+                requester: Requester {
                     name: signer.name.as_str().into(),
                     policy: signer.policy.clone().map(Arc::new),
                 },
@@ -294,7 +294,7 @@ impl Rules {
         })
     }
 
-    fn find(&self, key: &str) -> Option<&Trusted> {
+    fn find(&self, key: &str) -> Option<&TrustedSigner> {
         self.signers.iter().find(|signer| signer.text == key)
     }
 
@@ -327,9 +327,9 @@ impl Rules {
             noop,
             ..PolicyRequest::default()
         };
-        let asker = &signer.asker;
-        if let (Err(cause), Err(_)) = (asker.may(&asked(false)), asker.may(&asked(true))) {
-            let signer = Arc::clone(&asker.name);
+        let requester = &signer.requester;
+        if let (Err(cause), Err(_)) = (requester.may(&asked(false)), requester.may(&asked(true))) {
+            let signer = Arc::clone(&requester.name);
             return Err(Refused { signer, cause });
         }
         // A second more, because only whole ones are kept.
@@ -337,9 +337,9 @@ impl Rules {
         let until = claim.time.checked_add_signed(kept);
         let until = until.unwrap_or(DateTime::<Utc>::MAX_UTC);
         let mut seen = self.seen.lock();
-        let by = By::new(&signer.text, asker.has_policy());
+        let by = By::new(&signer.text, requester.has_policy());
         seen.add(now, claim.time, until, *id.as_bytes(), by)?;
-        Ok(asker.clone())
+        Ok(requester.clone())
     }
 
     fn accept(
@@ -347,10 +347,10 @@ impl Rules {
         now: DateTime<Utc>,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Requester, Unfit> {
-        let asker = match &assignment.signature {
+    ) -> Result<Requester, UntrustedAssignment> {
+        let requester = match &assignment.signature {
             None if !self.required => Requester::default(),
-            None => return Err(Unfit::Unsigned),
+            None => return Err(UntrustedAssignment::Unsigned),
             Some(AssignmentSignature::Direct(signature)) => {
                 self.direct(signature, assignment, node)?
             }
@@ -361,7 +361,7 @@ impl Rules {
                 return self.accept_restored(now, restored, assignment, node);
             }
         };
-        asker.may_follow(assignment)?;
+        requester.may_follow(assignment)?;
         self.decisions.check_direct(assignment.generation)?;
         let key = assignment
             .signature
@@ -370,15 +370,15 @@ impl Rules {
         let by = generations::By {
             key: key.unwrap_or_default(),
             // What nobody signed must not hold up what somebody did.
-            has_policy: asker.has_policy() || key.is_none(),
+            has_policy: requester.has_policy() || key.is_none(),
         };
         let is_free = |key: &str| {
             let signer = self.find(key);
-            signer.is_some_and(|signer| !signer.asker.has_policy())
+            signer.is_some_and(|signer| !signer.requester.has_policy())
         };
         self.generations
             .accept(by, assignment.generation, is_free)?;
-        Ok(asker)
+        Ok(requester)
     }
 
     /// Returns who signed an assignment for this node and its generation.
@@ -387,13 +387,13 @@ impl Rules {
         signature: &DirectSignature,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Requester, Unfit> {
-        let signer = self.find(&signature.signer).ok_or(Unfit::Unknown)?;
-        let bytes = assignment.signable(node).map_err(|_| Unfit::Signature)?;
+    ) -> Result<Requester, UntrustedAssignment> {
+        let signer = self.find(&signature.signer).ok_or(UntrustedAssignment::Unknown)?;
+        let bytes = assignment.signable(node).map_err(|_| UntrustedAssignment::Signature)?;
         if !signer.key.is_signature_valid(&bytes, &signature.signature) {
-            return Err(Unfit::Signature);
+            return Err(UntrustedAssignment::Signature);
         }
-        Ok(signer.asker.clone())
+        Ok(signer.requester.clone())
     }
 }
 

@@ -15,7 +15,7 @@ use ccm_template::env::MayRead;
 use ccm_value::Value;
 
 impl Requester {
-    /// Whether a policy says what the asker may do.
+    /// Whether a policy says what the requester may do.
     pub fn has_policy(&self) -> bool {
         self.policy.is_some()
     }
@@ -28,8 +28,8 @@ impl Requester {
         }
     }
 
-    /// Returns an environment in which templates reach what the asker may read. `bundle` is where
-    /// the asker's own files are.
+    /// Returns an environment in which templates reach what the requester may read. `bundle` is where
+    /// the requester's own files are.
     #[must_use]
     pub fn limit(&self, env: Env, asked: &PolicyRequest<'_>, bundle: Option<&Path>) -> Env {
         if !self.has_policy() {
@@ -85,7 +85,7 @@ mod tests {
     use ccm_template::CallError;
     use ccm_value::document::parse;
 
-    fn asker(policy: &str) -> Requester {
+    fn requester(policy: &str) -> Requester {
         Requester {
             name: "weak".into(),
             policy: Some(Arc::new(Policy::read(&parse(policy).unwrap()).unwrap())),
@@ -102,7 +102,7 @@ mod tests {
             std::fs::write(at(name), name).unwrap();
         }
         std::os::unix::fs::symlink(at("secret"), at("bundle/link")).unwrap();
-        let read = |asker: &Requester, name: &str| {
+        let read = |requester: &Requester, name: &str| {
             let env = Env {
                 read_file: Some(Arc::new(|path| {
                     std::fs::read_to_string(path).map_err(CallError::new)
@@ -113,14 +113,14 @@ mod tests {
                 verb: "apply",
                 ..PolicyRequest::default()
             };
-            let env = asker.limit(env, &asked, Some(&at("bundle")));
+            let env = requester.limit(env, &asked, Some(&at("bundle")));
             assert_eq!(
                 env.check_read(&at(name)).is_ok(),
                 env.read_file.as_ref().unwrap()(&at(name)).is_ok()
             );
             env.read_file.unwrap()(&at(name)).is_ok()
         };
-        let (weak, granted) = (asker("{}"), asker("{lookups: [files]}"));
+        let (weak, granted) = (requester("{}"), requester("{lookups: [files]}"));
         for (name, expected) in [
             ("bundle/own", true),
             ("bundle/../bundle/own", true),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_BYTES, Requester, Rules, Trusted, Unfit};
+use super::{MAX_BYTES, Requester, Rules, TrustedSigner, UntrustedAssignment};
 use ccm_core::model::decision::{
     MemberProof, Provenance, ProvenanceSignature, RollbackProof, RolloutDecision, RolloutProof,
 };
@@ -23,7 +23,7 @@ use ccm_value::text::{go_time, timestamp};
 
 /// Why an assignment does not follow from what was signed.
 #[derive(Debug, thiserror::Error)]
-pub enum Unproven {
+pub enum RolloutProofError {
     #[error("signer of rollout {0} is not trusted here")]
     Unknown(Token),
     #[error("signature does not fit the decision of rollout {0}")]
@@ -80,9 +80,9 @@ impl Decisions {
 
     /// Fails if a directly signed assignment of this generation is from before a decision that
     /// was accepted.
-    pub(super) fn check_direct(&self, found: u64) -> Result<(), Unfit> {
+    pub(super) fn check_direct(&self, found: u64) -> Result<(), UntrustedAssignment> {
         match self.read()? {
-            Some(Accepted { generation, .. }) if found <= generation => Err(Unfit::Older {
+            Some(Accepted { generation, .. }) if found <= generation => Err(UntrustedAssignment::Older {
                 found,
                 accepted: generation,
             }),
@@ -92,13 +92,13 @@ impl Decisions {
 
     /// Remembers when something was decided: from then on what was decided earlier is refused.
     /// Fails if this was. `generation` is that of the last directly signed assignment.
-    fn advance(&self, decided: DateTime<Utc>, generation: u64) -> Result<(), Unfit> {
+    fn advance(&self, decided: DateTime<Utc>, generation: u64) -> Result<(), UntrustedAssignment> {
         if let Some(accepted) = self.read()? {
             let (found, last) = (decided, accepted.decided);
             // Only microseconds are signed.
             if found.timestamp_micros() < last.timestamp_micros() {
                 let accepted = last;
-                return Err(Unproven::Older { found, accepted }.into());
+                return Err(RolloutProofError::Older { found, accepted }.into());
             }
             if found.timestamp_micros() == last.timestamp_micros() {
                 return Ok(());
@@ -113,7 +113,7 @@ impl Decisions {
         Ok(())
     }
 
-    fn read(&self) -> Result<Option<Accepted>, Unfit> {
+    fn read(&self) -> Result<Option<Accepted>, UntrustedAssignment> {
         match files::read_to_string(&self.path, MAX_BYTES) {
             Ok(text) => serde_json::from_str(&text)
                 .map(Some)
@@ -123,8 +123,8 @@ impl Decisions {
         }
     }
 
-    fn damaged(&self, cause: serde_json::Error) -> Unproven {
-        Unproven::Damaged {
+    fn damaged(&self, cause: serde_json::Error) -> RolloutProofError {
+        RolloutProofError::Damaged {
             path: self.path.display().to_string(),
             cause,
         }
@@ -140,15 +140,15 @@ impl Rules {
         decided: &RolloutProof,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Requester, Unfit> {
+    ) -> Result<Requester, UntrustedAssignment> {
         let decision = &decided.member.decision;
         if assignment.rollout.as_ref() != Some(&decision.rollout) {
-            return Err(Unproven::Content(decision.rollout.clone()).into());
+            return Err(RolloutProofError::Content(decision.rollout.clone()).into());
         }
-        let asker = self.decided(&decided.member, assignment, node)?;
-        asker.may_follow(assignment)?;
+        let requester = self.decided(&decided.member, assignment, node)?;
+        requester.may_follow(assignment)?;
         self.advance(now, decision.created)?;
-        Ok(asker)
+        Ok(requester)
     }
 
     /// Returns who stands for an assignment that was put back, if it may be followed: the one who
@@ -160,7 +160,7 @@ impl Rules {
         restored: &RollbackProof,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Requester, Unfit> {
+    ) -> Result<Requester, UntrustedAssignment> {
         let RollbackProof {
             origin,
             member,
@@ -168,20 +168,20 @@ impl Rules {
         } = restored;
         let rollout = || member.decision.rollout.clone();
         let by = self.find(&rollback.signer);
-        let by = by.ok_or_else(|| Unproven::RollbackUnknown(rollout()))?;
+        let by = by.ok_or_else(|| RolloutProofError::RollbackUnknown(rollout()))?;
         if !is_rollback_signed(rollback, &member.decision, &by.key) {
-            return Err(Unproven::RollbackSignature(rollout()).into());
+            return Err(RolloutProofError::RollbackSignature(rollout()).into());
         }
-        by.asker.may_follow(assignment)?;
+        by.requester.may_follow(assignment)?;
         self.member(member, node)?;
-        let content = content_digest(assignment).map_err(|_| Unfit::Signature)?;
+        let content = content_digest(assignment).map_err(|_| UntrustedAssignment::Signature)?;
         if content != member.previous {
-            return Err(Unproven::NotPrevious(rollout()).into());
+            return Err(RolloutProofError::NotPrevious(rollout()).into());
         }
-        let asker = match origin {
-            _ if assignment.manifests.is_empty() => by.asker.clone(),
+        let requester = match origin {
+            _ if assignment.manifests.is_empty() => by.requester.clone(),
             None if !self.required => Requester::default(),
-            None => return Err(Unfit::Unsigned),
+            None => return Err(UntrustedAssignment::Unsigned),
             Some(Provenance { generation, by, .. }) => match by {
                 ProvenanceSignature::Rollout(member) => self.decided(member, assignment, node)?,
                 ProvenanceSignature::Direct(signature) => {
@@ -193,9 +193,9 @@ impl Rules {
                 }
             },
         };
-        asker.may_follow(assignment)?;
+        requester.may_follow(assignment)?;
         self.advance(now, rollback.decided)?;
-        Ok(asker)
+        Ok(requester)
     }
 
     /// Returns who decided that a node becomes this.
@@ -204,35 +204,35 @@ impl Rules {
         member: &MemberProof,
         assignment: &Assignment,
         node: &NodeName,
-    ) -> Result<Requester, Unfit> {
+    ) -> Result<Requester, UntrustedAssignment> {
         let signer = self.member(member, node)?;
-        let content = content_digest(assignment).map_err(|_| Unfit::Signature)?;
+        let content = content_digest(assignment).map_err(|_| UntrustedAssignment::Signature)?;
         if content.as_deref() != Some(&member.decision.content) {
-            return Err(Unproven::Content(member.decision.rollout.clone()).into());
+            return Err(RolloutProofError::Content(member.decision.rollout.clone()).into());
         }
-        Ok(signer.asker.clone())
+        Ok(signer.requester.clone())
     }
 
     /// Returns who decided about a node.
-    fn member(&self, member: &MemberProof, node: &NodeName) -> Result<&Trusted, Unproven> {
+    fn member(&self, member: &MemberProof, node: &NodeName) -> Result<&TrustedSigner, RolloutProofError> {
         let RolloutDecision {
             signer, rollout, ..
         } = &member.decision;
         let signer = self.find(signer);
-        let signer = signer.ok_or_else(|| Unproven::Unknown(rollout.clone()))?;
+        let signer = signer.ok_or_else(|| RolloutProofError::Unknown(rollout.clone()))?;
         if !is_signed(&member.decision, &signer.key) {
-            return Err(Unproven::Signature(rollout.clone()));
+            return Err(RolloutProofError::Signature(rollout.clone()));
         }
         if !is_member(member, node) {
-            return Err(Unproven::NotMember(rollout.clone()));
+            return Err(RolloutProofError::NotMember(rollout.clone()));
         }
         Ok(signer)
     }
 
-    fn advance(&self, now: DateTime<Utc>, decided: DateTime<Utc>) -> Result<(), Unfit> {
+    fn advance(&self, now: DateTime<Utc>, decided: DateTime<Utc>) -> Result<(), UntrustedAssignment> {
         // It would make everything that is decided until then look old.
         if decided.signed_duration_since(now) > self.skew {
-            return Err(Unproven::Future(decided).into());
+            return Err(RolloutProofError::Future(decided).into());
         }
         self.decisions.advance(decided, self.generations.highest()?)
     }
@@ -270,7 +270,7 @@ mod tests {
         open(&room).check_direct(1).unwrap();
         open(&room).advance(at(20), 3).unwrap();
         let error = open(&room).check_direct(3).unwrap_err();
-        assert!(matches!(error, Unfit::Older { .. }), "{error}");
+        assert!(matches!(error, UntrustedAssignment::Older { .. }), "{error}");
         open(&room).check_direct(4).unwrap();
     }
 

@@ -68,7 +68,7 @@ impl UnsignedSource {
 
 /// What a source holds, which decides what its signer must be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum SourceKind {
     /// Resources: each is held against the policy of the bundle's signer.
     Bundle,
     /// Values that any resource may use, so there is nothing to hold against a policy.
@@ -84,11 +84,11 @@ pub struct Sources<'k> {
 impl Sources<'_> {
     /// Returns the signature that a text beside a source is, before anything of the source is
     /// looked at. `before` is that of the last copy, in case it is all that is known.
-    pub fn believe(
+    pub fn verify(
         &self,
         text: Option<&[u8]>,
         source: &str,
-        holds: Holds,
+        holds: SourceKind,
         before: Option<&BundleSignature>,
     ) -> Result<BundleSignature, UnsignedSource> {
         let text = text.ok_or_else(|| UnsignedSource::Unsigned(source.to_owned()))?;
@@ -114,19 +114,19 @@ impl Sources<'_> {
         &self,
         signature: Option<&BundleSignature>,
         source: &str,
-        holds: Holds,
+        holds: SourceKind,
     ) -> Result<Requester, UnsignedSource> {
         let signature = signature.ok_or_else(|| UnsignedSource::Unsigned(source.to_owned()))?;
-        let asker = self.vouch(signature, source, holds)?;
+        let requester = self.vouch(signature, source, holds)?;
         self.rules.newest.advance(source, signature.signed)?;
-        Ok(asker)
+        Ok(requester)
     }
 
     fn vouch(
         &self,
         signature: &BundleSignature,
         source: &str,
-        holds: Holds,
+        holds: SourceKind,
     ) -> Result<Requester, UnsignedSource> {
         let signer = self.rules.find(&signature.signer);
         let signer = signer.ok_or(UnsignedSource::Unknown)?;
@@ -141,22 +141,22 @@ impl Sources<'_> {
             let elsewhere = redact_url(&signature.source).into_owned();
             return Err(UnsignedSource::Elsewhere(elsewhere));
         }
-        let asker = signer.asker.clone();
+        let requester = signer.requester.clone();
         let asked = PolicyRequest {
             verb: Verb::Apply.as_str(),
             ..PolicyRequest::default()
         };
         match holds {
-            Holds::Bundle => asker.may(&asked).map_err(|_| UnsignedSource::Policy)?,
-            Holds::Data if asker.policy.is_some() => return Err(UnsignedSource::Bound),
-            Holds::Data => {}
+            SourceKind::Bundle => requester.may(&asked).map_err(|_| UnsignedSource::Policy)?,
+            SourceKind::Data if requester.policy.is_some() => return Err(UnsignedSource::Bound),
+            SourceKind::Data => {}
         }
-        Ok(asker)
+        Ok(requester)
     }
 }
 
 /// Checks that a content is the one that was signed, where one was.
-pub fn fits(signature: Option<&BundleSignature>, digest: &Digest) -> Result<(), UnsignedSource> {
+pub fn check_digest(signature: Option<&BundleSignature>, digest: &Digest) -> Result<(), UnsignedSource> {
     match signature {
         Some(signature) if signature.digest != digest.to_string() => Err(UnsignedSource::Digest),
         _ => Ok(()),

@@ -20,7 +20,7 @@ fn facts() -> Value {
 fn ask_with(filter: &Filter, facts: Facts, labels: &[&str]) -> Result<bool, String> {
     let labels: Labels = labels.iter().map(|it| parse_label(it).unwrap()).collect();
     let groups = ["web".parse().unwrap(), "EU-west".parse().unwrap()];
-    let about = About {
+    let about = NodeAttributes {
         identity: &"web1.example.net".parse().unwrap(),
         groups: &groups,
         facts: &facts,

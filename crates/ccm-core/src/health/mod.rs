@@ -12,7 +12,9 @@ pub mod nagios;
 
 use std::time::Duration;
 
-use crate::model::health::{Format, HealthCheck, HealthResult, HealthStatus, WaitError};
+use crate::model::health::{
+    CheckDurationError, CheckFormat, HealthCheck, HealthResult, HealthStatus,
+};
 use crate::model::text::{SplitError, go_duration};
 use crate::system::{Accounts, Clock, RunError, Runner};
 use ccm_template::Env;
@@ -25,7 +27,7 @@ pub use nagios::Datum;
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     #[error(transparent)]
-    Duration(#[from] WaitError),
+    Duration(#[from] CheckDurationError),
     #[error("command not specified")]
     NoCommand,
     #[error(transparent)]
@@ -129,21 +131,21 @@ impl Probes<'_> {
         let timeout = check.timeout()?;
         let pause = check.try_sleep()?;
         let format = check.format.unwrap_or(match check.goss_rules {
-            Some(_) => Format::Goss,
-            None => Format::Nagios,
+            Some(_) => CheckFormat::Goss,
+            None => CheckFormat::Nagios,
         });
         loop {
             let verdict = match format {
-                Format::Goss => goss::run(self, check.goss_rules.as_ref(), timeout, watch)?,
-                Format::Nagios => nagios::run(self.runner, &check.command, timeout)?,
+                CheckFormat::Goss => goss::run(self, check.goss_rules.as_ref(), timeout, watch)?,
+                CheckFormat::Nagios => nagios::run(self.runner, &check.command, timeout)?,
             };
             if verdict.status == HealthStatus::Ok {
                 return Ok(verdict);
             }
             watch(Note::FailedTry(FailedTry {
                 format: match format {
-                    Format::Goss => "goss",
-                    Format::Nagios => "nagios",
+                    CheckFormat::Goss => "goss",
+                    CheckFormat::Nagios => "nagios",
                 },
                 number: *number,
                 pause,
@@ -214,9 +216,9 @@ mod tests {
     #[test]
     fn a_check_is_tried_until_it_is_ok_with_a_pause_between() {
         let stage = Stage::new();
-        stage.runner.answer(&ARGV, 2, "bad\n");
-        stage.runner.answer(&ARGV, 1, "odd\n");
-        stage.runner.answer(&ARGV, 0, " fine | t=1s \n");
+        stage.runner.reply(&ARGV, 2, "bad\n");
+        stage.runner.reply(&ARGV, 1, "odd\n");
+        stage.runner.reply(&ARGV, 0, " fine | t=1s \n");
         let (report, failed) = stage.probe(&nagios(5));
         assert_eq!(report.result.status, HealthStatus::Ok);
         assert_eq!(report.result.tries, 3);
@@ -229,8 +231,8 @@ mod tests {
     #[test]
     fn the_last_try_counts_and_is_not_slept_after() {
         let stage = Stage::new();
-        stage.runner.answer(&ARGV, 2, "bad");
-        stage.runner.answer(&ARGV, 1, "odd");
+        stage.runner.reply(&ARGV, 2, "bad");
+        stage.runner.reply(&ARGV, 1, "odd");
         let (report, failed) = stage.probe(&nagios(2));
         assert_eq!(report.result.status, HealthStatus::Warning);
         assert_eq!((report.result.tries, failed), (2, 2));
@@ -256,8 +258,8 @@ mod tests {
     #[test]
     fn a_plugin_that_answers_unknown_is_tried_again() {
         let stage = Stage::new();
-        stage.runner.answer(&ARGV, 3, "who knows");
-        stage.runner.answer(&ARGV, 0, "ah");
+        stage.runner.reply(&ARGV, 3, "who knows");
+        stage.runner.reply(&ARGV, 0, "ah");
         let (report, _) = stage.probe(&nagios(2));
         assert_eq!(report.result.status, HealthStatus::Ok);
         assert!(report.error.is_none());
@@ -266,7 +268,7 @@ mod tests {
     #[test]
     fn the_timeout_is_passed_to_the_command() {
         let stage = Stage::new();
-        stage.runner.answer(&ARGV, 0, "");
+        stage.runner.reply(&ARGV, 0, "");
         let check = HealthCheck {
             timeout: "7s".into(),
             ..nagios(1)

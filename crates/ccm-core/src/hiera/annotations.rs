@@ -108,7 +108,7 @@ impl FromStr for KeyPath {
 /// Returns the annotations of the keys below `data_key` in a YAML text; keys inside lists have
 /// none. A text that is no document has none either: its reader has said why. An empty `data_key`
 /// means [`DATA_KEY`](super::DATA_KEY).
-pub fn annotations(text: &str, data_key: &str) -> Annotations {
+pub fn parse_annotations(text: &str, data_key: &str) -> Annotations {
     // Most documents have none, and need no second look.
     if !(text.contains('#') && text.contains('@')) {
         return Annotations::default();
@@ -190,7 +190,7 @@ mod tests {
 
     /// Returns the rules of a text as `key`, with `!` for required and the expression behind.
     fn rules(text: &str) -> Vec<String> {
-        let found = annotations(text, "data");
+        let found = parse_annotations(text, "data");
         assert_eq!(found.warnings, [], "{text}");
         found
             .rules
@@ -308,7 +308,7 @@ mod tests {
         let text =
             "# @require\ndata: # @require\n  a: 1\n# @require\noverrides:\n  b: 1 # @require\n";
         assert_eq!(rules(text), [""; 0]);
-        let found = annotations(
+        let found = parse_annotations(
             "conf:\n  a: 1 # @require\ndata:\n  b: 1 # @require\n",
             "conf",
         );
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn an_unknown_annotation_is_a_warning_and_no_rule() {
         let text = "data:\n  web:\n    # @requiired\n    a: 1 # @validate\n";
-        let found = annotations(text, "data");
+        let found = parse_annotations(text, "data");
         assert_eq!(found.rules, []);
         assert_eq!(
             found
@@ -367,7 +367,7 @@ mod tests {
     fn a_key_with_dots_is_one_step_of_its_path() {
         let text = "data:\n  web:\n    # @require\n    a.b: 1\n    ~: 1 # @require\n";
         assert_eq!(rules(text), ["web.'a.b'!", "web.null!"]);
-        let path = &annotations(text, "data").rules[0].path;
+        let path = &parse_annotations(text, "data").rules[0].path;
         let data: Value = serde_json::from_str(r#"{"web": {"a.b": 1}}"#).unwrap();
         assert_eq!(path.find(&data), Some(&Value::Int(1)));
         assert_eq!(path.to_string().parse(), Ok(path.clone()));
@@ -376,7 +376,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_has_annotations_or_none(text in r"((data|[a-c&*{}\[\]|>'!?%-]|: ?|# @\w*|[ \t]|\r?\n){1,3}){0,24}") {
-            annotations(&text, "data");
+            parse_annotations(&text, "data");
         }
 
         #[test]

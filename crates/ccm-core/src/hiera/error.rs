@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::sources::Source;
-use super::validate::Invalid;
+use super::validate::InvalidData;
 use crate::model::document::DocumentError;
 use ccm_template::CallError;
 use ccm_template::expr::ExprError;
@@ -34,7 +34,7 @@ pub enum HieraError {
     #[error("the hierarchy merges too much data, at level {level:?}")]
     TooLarge { level: String },
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidData),
 
     #[error("source is required")]
     NoSource,

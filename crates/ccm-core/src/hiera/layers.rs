@@ -1,7 +1,7 @@
 //! What is laid over what: the precedence of data, written down once.
 //!
 //! Lists concatenate when they are merged, so a layer that is applied twice shows twice. Data is
-//! therefore always merged from its parts and never onto an earlier result; and data handed down
+//! therefore always merged from its parts and never onto an earlier result; and data inherited down
 //! by a parent, which has the external data in it already, does not get it again.
 
 use crate::model::Value;
@@ -14,14 +14,14 @@ pub struct Layers {
     /// What the extra source of data resolves to, on its own.
     pub source: Value,
     /// What the manifest that applies this one hands down.
-    pub handed: Handed,
+    pub inherited: InheritedData,
     /// What whoever runs the manifest insists on.
     pub external: Value,
 }
 
-/// Data handed down by another manifest.
+/// Data inherited down by another manifest.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Handed {
+pub enum InheritedData {
     /// The manifest is the outermost one.
     #[default]
     Nothing,
@@ -35,12 +35,12 @@ impl Layers {
     /// Returns the merged data.
     pub fn merge(&self) -> Value {
         let none = &Value::Null;
-        let (handed, external) = match &self.handed {
-            Handed::Nothing => (none, &self.external),
-            Handed::Property(data) => (data, &self.external),
-            Handed::Parent(data) => (data, none),
+        let (inherited, external) = match &self.inherited {
+            InheritedData::Nothing => (none, &self.external),
+            InheritedData::Property(data) => (data, &self.external),
+            InheritedData::Parent(data) => (data, none),
         };
-        [&self.document, &self.source, handed, external]
+        [&self.document, &self.source, inherited, external]
             .into_iter()
             .filter(|layer| layer.as_map().is_some())
             .fold(Value::empty_map(), |data, layer| data.merge_deep(layer))
@@ -61,7 +61,7 @@ mod tests {
         let layers = Layers {
             document: data("{a: 1, b: 1, c: 1, d: 1, l: [1]}"),
             source: data("{b: 2, c: 2, d: 2, l: [2]}"),
-            handed: Handed::Property(data("{c: 3, d: 3, l: [3]}")),
+            inherited: InheritedData::Property(data("{c: 3, d: 3, l: [3]}")),
             external: data("{d: 4, l: [4]}"),
         };
         assert_eq!(
@@ -80,7 +80,7 @@ mod tests {
         };
         let child = Layers {
             document: data("{l: [child]}"),
-            handed: Handed::Parent(parent.merge()),
+            inherited: InheritedData::Parent(parent.merge()),
             external,
             ..Layers::default()
         };

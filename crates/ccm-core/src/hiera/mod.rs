@@ -19,14 +19,14 @@ mod sources;
 mod validate;
 mod validators;
 
-pub use annotations::{Annotations, KeyPath, Rule, Warning, annotations};
+pub use annotations::{Annotations, KeyPath, Rule, Warning, parse_annotations};
 pub use error::HieraError;
 pub use hierarchy::{DATA_KEY, normalize, resolve};
-pub use layers::{Handed, Layers};
+pub use layers::{InheritedData, Layers};
 pub use output::env_lines;
 pub use sources::{Document, Source};
-pub use validate::{Failure, Invalid, validate};
-pub use validators::{CheckError, check};
+pub use validate::{Failure, InvalidData, validate};
+pub use validators::{CheckError, check_value};
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::{self, FromStr};
 
-use super::annotations::{Annotations, annotations};
+use super::annotations::{Annotations, parse_annotations};
 use super::error::HieraError;
 use crate::model::Value;
 use crate::model::document::{self, DocumentError, Mark};
@@ -162,7 +162,7 @@ impl Source {
             annotations: if is_json {
                 Annotations::default()
             } else {
-                annotations(text, data_key)
+                parse_annotations(text, data_key)
             },
         })
     }

@@ -6,13 +6,13 @@
 use std::fmt;
 
 use super::annotations::{KeyPath, Rule};
-use super::validators::{CheckError, check};
+use super::validators::{CheckError, check_value};
 use crate::model::Value;
 use crate::model::text::quote;
 
 /// Everything that is wrong with the data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Invalid {
+pub struct InvalidData {
     pub failures: Vec<Failure>,
 }
 
@@ -31,7 +31,7 @@ pub enum Failure {
     },
 }
 
-impl fmt::Display for Invalid {
+impl fmt::Display for InvalidData {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, failure) in self.failures.iter().enumerate() {
             if index > 0 {
@@ -67,12 +67,12 @@ impl fmt::Display for Failure {
 }
 
 /// Returns an error with every rule that the data does not keep.
-pub fn validate(data: &Value, rules: &[Rule]) -> Result<(), Invalid> {
+pub fn validate(data: &Value, rules: &[Rule]) -> Result<(), InvalidData> {
     let failures: Vec<_> = rules.iter().flat_map(|rule| failures(data, rule)).collect();
     if failures.is_empty() {
         Ok(())
     } else {
-        Err(Invalid { failures })
+        Err(InvalidData { failures })
     }
 }
 
@@ -93,7 +93,7 @@ fn refusal(value: &Value, validation: &str, path: &KeyPath) -> Option<Failure> {
         return None;
     }
     let (path, code) = (path.clone(), validation.to_owned());
-    match check(&value.to_string(), validation) {
+    match check_value(&value.to_string(), validation) {
         Ok(true) => None,
         Ok(false) => Some(Failure::Refused {
             path,

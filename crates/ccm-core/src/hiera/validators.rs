@@ -7,15 +7,17 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use regex::Regex;
 
 use crate::model::Value;
 use crate::model::text::{parse_duration, quote};
 use ccm_template::env::{Function, Functions};
 use ccm_template::expr::{Cache, Expect, ExprError, Extras, Options, Problem, compile_with};
-use ccm_template::{CallError, Env, short_reason};
+use ccm_template::pattern::short_reason;
+use ccm_template::{CallError, Env};
 
 /// What the checks of one expression may cost together, counted in bytes of text looked at.
 const MAX_WORK: usize = 256 << 20;
@@ -49,7 +51,7 @@ impl From<ExprError> for CheckError {
 }
 
 /// Returns whether an expression accepts a text, which it knows as `value` and `Value`.
-pub fn check(value: &str, expression: &str) -> Result<bool, CheckError> {
+pub fn check_value(value: &str, expression: &str) -> Result<bool, CheckError> {
     let notes = Arc::<Mutex<Notes>>::default();
     let extras = Extras {
         variables: ["value", "Value"].map(|name| (name, value.into())).into(),
@@ -160,7 +162,7 @@ impl Notes {
 }
 
 fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
-    notes.lock().unwrap_or_else(PoisonError::into_inner)
+    notes.lock()
 }
 
 /// Returns the checks as functions of expressions, each under both of its names.
@@ -277,11 +279,11 @@ mod tests {
     use super::*;
 
     fn accepts(value: &str, code: &str) -> bool {
-        check(value, code) == Ok(true)
+        check_value(value, code) == Ok(true)
     }
 
     fn error(value: &str, code: &str) -> String {
-        check(value, code).unwrap_err().to_string()
+        check_value(value, code).unwrap_err().to_string()
     }
 
     #[test]
@@ -312,7 +314,7 @@ mod tests {
             error("bob", "isIPv4(value) || isIPv6(value)"),
             "bob is not an IPv4 address"
         );
-        assert_eq!(check("1.2.3.4", "!isIP(value)"), Ok(false));
+        assert_eq!(check_value("1.2.3.4", "!isIP(value)"), Ok(false));
     }
 
     #[test]
@@ -321,13 +323,13 @@ mod tests {
             assert!(accepts(text, "isInt(value)"), "{text}");
         }
         for text in ["", "-", "1.5", "1e3", "0x1", " 1"] {
-            assert_eq!(check(text, "is_int(value)"), Ok(false), "{text}");
+            assert_eq!(check_value(text, "is_int(value)"), Ok(false), "{text}");
         }
         for text in ["1", ".5", "1.", "-1e-3", "Inf", "-infinity", "NaN"] {
             assert!(accepts(text, "isFloat(value)"), "{text}");
         }
         for text in ["", ".", "1e999", "-NaN", "x", " 1"] {
-            assert_eq!(check(text, "is_float(value)"), Ok(false), "{text}");
+            assert_eq!(check_value(text, "is_float(value)"), Ok(false), "{text}");
         }
     }
 
@@ -336,7 +338,7 @@ mod tests {
         for text in ["0", "1d", "1h30m", "2w", "1.5s"] {
             assert!(accepts(text, "isDuration(value)"), "{text}");
         }
-        assert_eq!(check("bob", "is_duration(value)"), Ok(false));
+        assert_eq!(check_value("bob", "is_duration(value)"), Ok(false));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::{Fault, Manifest, Problems};
+use super::{Manifest, ProblemKind, Problems};
 use crate::model::TypeName;
 use crate::model::document::Mark;
 use crate::model::id::Reference;
@@ -16,7 +16,7 @@ use ccm_template::expr::{self, Expect};
 /// that nothing before them meets.
 pub(super) fn gates(manifest: &Manifest, problems: &mut Problems<'_>) {
     each(manifest, |resource, mark, earlier| {
-        let mut report = |fault: Fault| problems.report(mark, Some(resource.label()), fault);
+        let mut report = |kind: ProblemKind| problems.report(mark, Some(resource.label()), kind);
         if let Some(control) = &resource.common.control {
             for code in [&control.manage_if, &control.unless] {
                 if !code.is_empty()
@@ -27,15 +27,15 @@ pub(super) fn gates(manifest: &Manifest, problems: &mut Problems<'_>) {
             }
         }
         for item in missing(&resource.common.require, earlier) {
-            report(Fault::NothingBefore(item.into()));
+            report(ProblemKind::NothingBefore(item.into()));
         }
         for item in resource.subscribe().iter().filter(|it| !is_reference(it)) {
-            report(Fault::Subscribe(item.clone()));
+            report(ProblemKind::Subscribe(item.clone()));
         }
         if let Properties::File(file) = &resource.properties
             && !is_whole_mode(&file.mode)
         {
-            report(Fault::Mode(file.mode.clone()));
+            report(ProblemKind::Mode(file.mode.clone()));
         }
     });
 }
@@ -60,9 +60,9 @@ fn is_whole_mode(mode: &str) -> bool {
 /// Reports what would fail a resource once its turn comes.
 pub(super) fn later(manifest: &Manifest, problems: &mut Problems<'_>) {
     each(manifest, |resource, mark, earlier| {
-        let mut report = |fault: Fault| problems.report(mark, Some(resource.label()), fault);
+        let mut report = |kind: ProblemKind| problems.report(mark, Some(resource.label()), kind);
         for item in missing(resource.subscribe(), earlier) {
-            report(Fault::NothingBefore(item.into()));
+            report(ProblemKind::NothingBefore(item.into()));
         }
         for text in resource.deferred_texts() {
             match expand::scan(text) {

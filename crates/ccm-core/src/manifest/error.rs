@@ -1,16 +1,16 @@
-//! What can be wrong with a manifest: every fault by its kind, with what caused it, and the place
+//! What can be wrong with a manifest: every kind by its kind, with what caused it, and the place
 //! it was found at.
 
 use std::error::Error;
 use std::fmt;
 
-use crate::hiera::{HieraError, Invalid as InvalidData};
+use crate::hiera::{HieraError, InvalidData};
 use crate::manifest::resolve::ResolveError;
 use crate::model::TypeName;
 use crate::model::document::{DocumentError, Mark, nearest};
 use crate::model::id::UnknownType;
 use crate::model::policy::Lookup;
-use crate::model::resource::Invalid;
+use crate::model::resource::InvalidProperty;
 use crate::model::text::quote;
 use ccm_template::engines::RenderError;
 use ccm_template::expr::ExprError;
@@ -28,19 +28,19 @@ pub struct Problem {
     pub mark: Mark,
     /// The resource it belongs to.
     pub label: Option<String>,
-    pub fault: Fault,
+    pub kind: ProblemKind,
 }
 
 impl ManifestError {
     /// Returns the error without anything that was read or rendered: where something is wrong, and
     /// which right is missing, if that is what is wrong.
     #[must_use]
-    pub fn hidden(mut self) -> Self {
+    pub fn redacted(mut self) -> Self {
         for problem in &mut self.problems {
-            let text = problem.fault.to_string();
-            let missing = Lookup::missing_in(&text);
+            let text = problem.kind.to_string();
+            let missing = Lookup::denial_in(&text);
             let shown = missing.unwrap_or("not valid, or without a value");
-            problem.fault = Fault::Hidden(shown.into());
+            problem.kind = ProblemKind::Redacted(shown.into());
             problem.label = None;
         }
         self
@@ -69,7 +69,7 @@ impl Error for ManifestError {
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} (", self.fault)?;
+        write!(out, "{} (", self.kind)?;
         if let Some(label) = &self.label {
             write!(out, "{label} at ")?;
         }
@@ -82,13 +82,13 @@ impl fmt::Display for Problem {
 
 impl Error for Problem {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.fault)
+        Some(&self.kind)
     }
 }
 
 /// What is wrong; the place is told apart from it.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum ProblemKind {
     #[error("{}", .0.message)]
     Document(#[source] DocumentError),
     #[error("{0} was used where mapping is expected")]
@@ -102,7 +102,7 @@ pub enum Fault {
     NoResources,
     /// Something else, for somebody who may not see what was rendered.
     #[error("{0}")]
-    Hidden(String),
+    Redacted(String),
     #[error("invalid governor: {}", .0.message)]
     Governor(#[source] DocumentError),
     #[error("{key} must be true or false, not a {found}")]
@@ -189,7 +189,7 @@ pub enum EntryError {
     #[error(transparent)]
     Resolve(#[from] ResolveError),
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidProperty),
 }
 
 fn suggestion(unknown: &UnknownType) -> String {

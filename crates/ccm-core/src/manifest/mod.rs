@@ -1,9 +1,9 @@
 //! Manifests: data and ordered resources, read from a document into a value that needs nothing
 //! more but the fields that are resolved just before use.
 //!
-//! Fetches nothing: the caller brings the text and the directory it came from. Every fault is
+//! Fetches nothing: the caller brings the text and the directory it came from. Every kind is
 //! reported, each with its file, line and column, before anything is touched. Reading is in
-//! `read`, what can be found out without running in `check`, every fault in `error`.
+//! `read`, what can be found out without running in `check`, every kind in `error`.
 
 mod check;
 mod error;
@@ -16,12 +16,12 @@ use serde_json::json;
 
 use crate::hiera::Layers;
 use crate::model::document::{Mark, parse};
-use crate::model::governor::Claim;
+use crate::model::governor::GovernorClaim;
 use crate::model::{Resource, Value};
 use ccm_template::Env;
 use ccm_template::expr::Cache;
 
-pub use error::{DataError, EntryError, Fault, ManifestError, Problem, TemplateError};
+pub use error::{DataError, EntryError, ManifestError, Problem, ProblemKind, TemplateError};
 
 /// The largest manifest that is read.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -36,7 +36,7 @@ pub struct Manifest {
     pub post_message: String,
     pub data: Value,
     /// The slot that a run of it needs.
-    pub governor: Option<Claim>,
+    pub governor: Option<GovernorClaim>,
     pub resources: Vec<Arc<Resource>>,
     /// Where each resource is declared.
     pub marks: Vec<Mark>,
@@ -46,7 +46,7 @@ pub struct Manifest {
 
 /// A manifest's text and what comes with it.
 #[derive(Clone, Debug, Default)]
-pub struct Input<'a> {
+pub struct ManifestInput<'a> {
     pub text: &'a str,
     /// Where it came from, as people see it.
     pub source: &'a str,
@@ -55,12 +55,16 @@ pub struct Input<'a> {
 }
 
 /// Reads a manifest. `env` is what its templates see; the manifest's data goes into it.
-pub fn load(input: Input<'_>, env: &mut Env, programs: &Cache) -> Result<Manifest, ManifestError> {
+pub fn load(
+    input: ManifestInput<'_>,
+    env: &mut Env,
+    programs: &Cache,
+) -> Result<Manifest, ManifestError> {
     let mut problems = Problems::of(input.source);
     let manifest = match parse(input.text) {
         Ok(document) => read::manifest(&document, input, env, programs, &mut problems),
         Err(err) => {
-            problems.report(err.mark, None, Fault::Document(err));
+            problems.report(err.mark, None, ProblemKind::Document(err));
             None
         }
     };
@@ -97,12 +101,12 @@ impl<'a> Problems<'a> {
         }
     }
 
-    fn report(&mut self, mark: Mark, label: Option<String>, fault: impl Into<Fault>) {
+    fn report(&mut self, mark: Mark, label: Option<String>, kind: impl Into<ProblemKind>) {
         self.found.push(Problem {
             source: self.source.into(),
             mark,
             label,
-            fault: fault.into(),
+            kind: kind.into(),
         });
     }
 }
@@ -113,7 +117,7 @@ impl Manifest {
         let mut resources = Vec::with_capacity(self.resources.len());
         for resource in &self.resources {
             let mut entry = serde_json::Map::new();
-            let properties = serde_json::to_value(resource.shown())?;
+            let properties = serde_json::to_value(resource.redacted())?;
             entry.insert(resource.type_name().to_string(), properties);
             resources.push(serde_json::Value::Object(entry));
         }

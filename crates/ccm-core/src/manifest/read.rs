@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::{DataError, EntryError, Fault, Input, Manifest, Problems, TemplateError};
+use super::{DataError, EntryError, Manifest, ManifestInput, ProblemKind, Problems, TemplateError};
 use crate::hiera::{self, Annotations, Layers};
 use crate::manifest::resolve;
 use crate::model::document::{Mark, Node, parse, unknown_name};
-use crate::model::governor::Claim;
+use crate::model::governor::GovernorClaim;
 use crate::model::resource::Phase;
-use crate::model::resource::decode::{self, Declared};
+use crate::model::resource::decode::{self, DeclaredResource};
 use crate::model::{TypeName, Value};
 use ccm_template::engines::{self, Template};
 use ccm_template::expr::Cache;
@@ -31,7 +31,7 @@ const CCM_KEYS: [&str; 7] = [
 /// Reads a manifest; what is wrong goes to `problems`.
 pub(super) fn manifest(
     document: &Node,
-    input: Input<'_>,
+    input: ManifestInput<'_>,
     env: &mut Env,
     programs: &Cache,
     problems: &mut Problems<'_>,
@@ -46,14 +46,19 @@ struct Reader<'a, 'p> {
 }
 
 impl Reader<'_, '_> {
-    fn read(&mut self, document: &Node, input: Input<'_>, env: &mut Env) -> Option<Manifest> {
+    fn read(
+        &mut self,
+        document: &Node,
+        input: ManifestInput<'_>,
+        env: &mut Env,
+    ) -> Option<Manifest> {
         let Some(entries) = document.entries() else {
-            let fault = Fault::NotAMapping(document.kind_name());
-            self.problems.report(document.mark, None, fault);
+            let kind = ProblemKind::NotAMapping(document.kind_name());
+            self.problems.report(document.mark, None, kind);
             return None;
         };
         self.check_keys(entries, &TOP_KEYS);
-        let annotations = hiera::annotations(input.text, hiera::DATA_KEY);
+        let annotations = hiera::parse_annotations(input.text, hiera::DATA_KEY);
         match resolve_data(document, input.layers, &annotations, env) {
             Ok(data) => env.data = data,
             Err(err) => {
@@ -65,7 +70,7 @@ impl Reader<'_, '_> {
         let section = document.get("ccm").filter(|node| node.entries().is_some());
         let Some(section) = section else {
             let mark = document.get("ccm").unwrap_or(document).mark;
-            self.problems.report(mark, None, Fault::NoResources);
+            self.problems.report(mark, None, ProblemKind::NoResources);
             return None;
         };
         self.check_keys(section.entries().unwrap_or_default(), &CCM_KEYS);
@@ -91,18 +96,19 @@ impl Reader<'_, '_> {
         for (key, _) in entries {
             let name = key.text().map_or("", |text| &**text);
             if !known.contains(&name) && !name.starts_with("x-") && !name.starts_with('.') {
-                let fault = Fault::UnknownName(unknown_name("key", name, known));
-                self.problems.report(key.mark, None, fault);
+                let kind = ProblemKind::UnknownName(unknown_name("key", name, known));
+                self.problems.report(key.mark, None, kind);
             }
         }
     }
 
     /// Returns the slot that the manifest asks for, if it does.
-    fn governor(&mut self, document: &Node) -> Option<Claim> {
-        match Claim::read(document.get("governor")?) {
+    fn governor(&mut self, document: &Node) -> Option<GovernorClaim> {
+        match GovernorClaim::read(document.get("governor")?) {
             Ok(claim) => claim,
             Err(err) => {
-                self.problems.report(err.mark, None, Fault::Governor(err));
+                self.problems
+                    .report(err.mark, None, ProblemKind::Governor(err));
                 None
             }
         }
@@ -115,7 +121,7 @@ impl Reader<'_, '_> {
             Some((mark, other)) => {
                 let found = other.kind();
                 self.problems
-                    .report(mark, None, Fault::NotAFlag { key, found });
+                    .report(mark, None, ProblemKind::NotAFlag { key, found });
                 false
             }
         }
@@ -128,7 +134,7 @@ impl Reader<'_, '_> {
         if text.is_none() {
             let found = node.kind_name();
             self.problems
-                .report(node.mark, None, Fault::NotText { key, found });
+                .report(node.mark, None, ProblemKind::NotText { key, found });
         }
         text.map(|text| (&**text, node.mark))
     }
@@ -141,7 +147,7 @@ impl Reader<'_, '_> {
             Ok(text) => text.into_owned(),
             Err(cause) => {
                 self.problems
-                    .report(mark, None, Fault::Message { key, cause });
+                    .report(mark, None, ProblemKind::Message { key, cause });
                 String::new()
             }
         }
@@ -151,7 +157,7 @@ impl Reader<'_, '_> {
         let before = self.problems.found.len();
         if let Some((file, engine, mark)) = self.template(section) {
             if section.get("resources").is_some() {
-                return self.problems.report(mark, None, Fault::TwoLists);
+                return self.problems.report(mark, None, ProblemKind::TwoLists);
             }
             match render(file, engine, env) {
                 Ok(document) => self.read_list(&document, manifest, env),
@@ -161,7 +167,8 @@ impl Reader<'_, '_> {
             self.read_list(list, manifest, env);
         }
         if manifest.resources.is_empty() && self.problems.found.len() == before {
-            self.problems.report(section.mark, None, Fault::NoResources);
+            self.problems
+                .report(section.mark, None, ProblemKind::NoResources);
         }
     }
 
@@ -175,7 +182,8 @@ impl Reader<'_, '_> {
             None => Engine::Jet,
             Some((name, mark)) => Engine::parse(name).unwrap_or_else(|| {
                 let text = unknown_name("engine", name, &["jet", "go", "jinja"]);
-                self.problems.report(mark, None, Fault::UnknownName(text));
+                self.problems
+                    .report(mark, None, ProblemKind::UnknownName(text));
                 Engine::Jet
             }),
         };
@@ -184,7 +192,9 @@ impl Reader<'_, '_> {
 
     fn read_list(&mut self, list: &Node, manifest: &mut Manifest, env: &Env) {
         let Some(entries) = list.items() else {
-            return self.problems.report(list.mark, None, Fault::NoResources);
+            return self
+                .problems
+                .report(list.mark, None, ProblemKind::NoResources);
         };
         for (index, entry) in entries.iter().enumerate() {
             self.read_entry(index + 1, entry, manifest, env);
@@ -193,19 +203,19 @@ impl Reader<'_, '_> {
 
     /// Reads one entry of the list, which holds one type and one or more resources of it.
     fn read_entry(&mut self, number: usize, entry: &Node, manifest: &mut Manifest, env: &Env) {
-        let wrong = |cause| Fault::Resource { number, cause };
+        let wrong = |cause| ProblemKind::Resource { number, cause };
         let Some([(key, value)]) = entry.entries() else {
-            let fault = wrong(EntryError::NotOneType);
-            return self.problems.report(entry.mark, None, fault);
+            let kind = wrong(EntryError::NotOneType);
+            return self.problems.report(entry.mark, None, kind);
         };
         let type_name: TypeName = match key.text().map_or("", |text| &**text).parse() {
             Ok(type_name) => type_name,
             Err(cause) => {
-                let fault = wrong(EntryError::Type { cause });
-                return self.problems.report(key.mark, None, fault);
+                let kind = wrong(EntryError::Type { cause });
+                return self.problems.report(key.mark, None, kind);
             }
         };
-        match decode::resources(type_name, value) {
+        match decode::read_resources(type_name, value) {
             Err(err) => {
                 let label = Some(type_name.to_string());
                 let mark = err.mark;
@@ -222,7 +232,9 @@ impl Reader<'_, '_> {
                         }
                         Err(err) => {
                             let mark = match &err {
-                                EntryError::Invalid(invalid) => item.mark_of(invalid.property),
+                                EntryError::Invalid(invalid) => {
+                                    item.property_mark(invalid.property)
+                                }
                                 _ => item.mark,
                             };
                             self.problems.report(mark, Some(label), wrong(err));
@@ -234,8 +246,8 @@ impl Reader<'_, '_> {
     }
 
     /// Resolves what can be resolved now, fills defaults and validates.
-    fn finish(&self, item: &mut Declared<'_>, env: &Env) -> Result<(), EntryError> {
-        resolve::resource(&mut item.resource, Phase::Early, env, self.programs)?;
+    fn finish(&self, item: &mut DeclaredResource<'_>, env: &Env) -> Result<(), EntryError> {
+        resolve::resolve_properties(&mut item.resource, Phase::Early, env, self.programs)?;
         Ok(item.resource.complete()?)
     }
 }

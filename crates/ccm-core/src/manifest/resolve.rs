@@ -2,7 +2,7 @@
 //! like an expression is data.
 
 use crate::model::registration::Port;
-use crate::model::resource::{Phase, Resource, Slot};
+use crate::model::resource::{Phase, Resource, TemplateField};
 use crate::model::value::{Map, Value};
 use ccm_template::Env;
 use ccm_template::expand::{self, Nulls, has_expressions};
@@ -17,14 +17,14 @@ pub struct ResolveError {
 }
 
 /// Resolves the properties of one phase in place.
-pub fn resource(
+pub fn resolve_properties(
     resource: &mut Resource,
     phase: Phase,
     env: &Env,
     programs: &Cache,
 ) -> Result<(), ResolveError> {
     let is_hidden = resource.common.sensitive;
-    resource.visit_texts(phase, &mut |field, place, slot| {
+    resource.visit_fields(phase, &mut |field, place, slot| {
         fill(slot, env, programs).map_err(|cause| ResolveError {
             field: format!("{field}{place}"),
             cause: if is_hidden { ExprError::Hidden } else { cause },
@@ -37,14 +37,14 @@ pub fn is_deferred(resource: &Resource) -> bool {
     resource.deferred_texts().any(has_expressions)
 }
 
-fn fill(slot: Slot<'_>, env: &Env, programs: &Cache) -> Result<(), ExprError> {
+fn fill(slot: TemplateField<'_>, env: &Env, programs: &Cache) -> Result<(), ExprError> {
     match slot {
-        Slot::Text(text) => {
+        TemplateField::Text(text) => {
             if has_expressions(text) {
                 *text = expand::resolve_string(text, env, programs)?.into_owned();
             }
         }
-        Slot::Data { value, keys } => {
+        TemplateField::Data { value, keys } => {
             let expanded = expand::expand_value(value, Nulls::Drop, env, programs)?;
             *value = if keys {
                 expand_keys(&expanded, env, programs)?
@@ -52,7 +52,7 @@ fn fill(slot: Slot<'_>, env: &Env, programs: &Cache) -> Result<(), ExprError> {
                 expanded
             };
         }
-        Slot::Port(port) => {
+        TemplateField::Port(port) => {
             if let Port::Template(text) = port {
                 *port = match expand::resolve_typed(text, env, programs)? {
                     Value::Null => Port::Unset,

@@ -12,7 +12,7 @@ use super::text::quote;
 
 /// A text that is no amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadAmount {
+pub enum AmountError {
     #[error("invalid amount {}: expected a number such as 10, or a part such as 5%", quote(.0))]
     Amount(String),
     #[error("invalid percentage {}: expected 0.01% to 100%", quote(.0))]
@@ -42,11 +42,11 @@ impl Percent {
 }
 
 impl FromStr for Percent {
-    type Err = BadAmount;
+    type Err = AmountError;
 
     /// Reads `5%`, `0.5%` or, where only a percentage can be meant, `5`.
-    fn from_str(text: &str) -> Result<Self, BadAmount> {
-        let bad = || BadAmount::Percent(text.into());
+    fn from_str(text: &str) -> Result<Self, AmountError> {
+        let bad = || AmountError::Percent(text.into());
         let number = text.strip_suffix('%').unwrap_or(text);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
         let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -94,9 +94,9 @@ impl Amount {
 }
 
 impl FromStr for Amount {
-    type Err = BadAmount;
+    type Err = AmountError;
 
-    fn from_str(text: &str) -> Result<Self, BadAmount> {
+    fn from_str(text: &str) -> Result<Self, AmountError> {
         if text.ends_with('%') {
             return text.parse().map(Self::Percent);
         }
@@ -104,7 +104,7 @@ impl FromStr for Amount {
         let count = text.parse().ok().filter(|_| is_number);
         count
             .map(Self::Count)
-            .ok_or_else(|| BadAmount::Amount(text.into()))
+            .ok_or_else(|| AmountError::Amount(text.into()))
     }
 }
 
@@ -120,9 +120,9 @@ impl fmt::Display for Amount {
 macro_rules! through_text {
     ($($name:ident),*) => {$(
         impl TryFrom<String> for $name {
-            type Error = BadAmount;
+            type Error = AmountError;
 
-            fn try_from(text: String) -> Result<Self, BadAmount> {
+            fn try_from(text: String) -> Result<Self, AmountError> {
                 text.parse()
             }
         }

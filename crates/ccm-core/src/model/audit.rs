@@ -17,12 +17,12 @@ pub const AUDIT: &str = "io.choria.ccm.v1.audit.event";
 /// Whether a request was obeyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum AuditDecision {
     Allowed,
     Denied,
 }
 
-impl Verdict {
+impl AuditDecision {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -31,7 +31,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for AuditDecision {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.as_str())
     }
@@ -50,7 +50,7 @@ pub struct AuditEvent {
     /// Where the request was sent to.
     pub subject: String,
     pub verb: String,
-    pub decision: Verdict,
+    pub decision: AuditDecision,
     /// Why it was denied.
     #[serde(
         default,

@@ -39,7 +39,7 @@ pub struct CloudEvent<T> {
 }
 
 /// Puts data into its envelope.
-fn seal<T>(
+fn envelope<T>(
     id: EventId,
     source: &'static str,
     type_name: &str,
@@ -70,13 +70,13 @@ pub struct Lifecycle {
     /// In seconds.
     timestamp: i64,
     #[serde(flatten)]
-    news: News,
+    event: LifecycleEvent,
 }
 
 /// What is new about a component.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum News {
+pub enum LifecycleEvent {
     Startup {
         version: String,
     },
@@ -88,14 +88,13 @@ pub enum News {
         governor: GovernorName,
         /// The slot; 0 where there is none.
         sequence: u64,
-        #[serde(rename = "event_type")]
-        what: SlotEvent,
+        event_type: SlotEvent,
     },
 }
 
-impl News {
+impl LifecycleEvent {
     /// Returns the word for it in subjects and protocols.
-    pub fn word(&self) -> &'static str {
+    pub fn event_type(&self) -> &'static str {
         match self {
             Self::Startup { .. } => "startup",
             Self::Alive { .. } => "alive",
@@ -127,18 +126,18 @@ impl Lifecycle {
         now: DateTime<Utc>,
         identity: &NodeName,
         component: &Token,
-        news: News,
+        event: LifecycleEvent,
     ) -> CloudEvent<Self> {
-        let protocol = format!("{LIFECYCLE_SOURCE}.v1.{}", news.word());
+        let protocol = format!("{LIFECYCLE_SOURCE}.v1.{}", event.event_type());
         let data = Self {
             protocol: protocol.clone(),
             id: id.clone(),
             identity: identity.clone(),
             component: component.clone(),
             timestamp: now.timestamp(),
-            news,
+            event,
         };
-        seal(id, LIFECYCLE_SOURCE, &protocol, identity, now, data)
+        envelope(id, LIFECYCLE_SOURCE, &protocol, identity, now, data)
     }
 }
 
@@ -165,18 +164,18 @@ pub struct WatcherState {
     machine: String,
     name: String,
     #[serde(flatten)]
-    state: State,
+    state: WatcherDetail,
 }
 
 /// What a watcher saw.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum State {
+pub enum WatcherDetail {
     Manifest(ManifestState),
     Nagios(NagiosState),
 }
 
-impl State {
+impl WatcherDetail {
     /// Returns the watcher's type, which tools must know to show its state.
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -194,7 +193,7 @@ impl Machine {
         now: DateTime<Utc>,
         machine: &str,
         name: &str,
-        state: State,
+        state: WatcherDetail,
     ) -> CloudEvent<WatcherState> {
         let protocol = format!("{MACHINE_SOURCE}.watcher.{}.v1.state", state.type_name());
         let data = WatcherState {
@@ -208,7 +207,7 @@ impl Machine {
             name: name.into(),
             state,
         };
-        seal(id, MACHINE_SOURCE, &protocol, &self.identity, now, data)
+        envelope(id, MACHINE_SOURCE, &protocol, &self.identity, now, data)
     }
 }
 
@@ -333,9 +332,9 @@ mod tests {
         }
     }
 
-    fn lifecycle(news: News) -> Value {
+    fn lifecycle(event: LifecycleEvent) -> Value {
         let component = "ccm".parse().unwrap();
-        let event = Lifecycle::event(id(1), now(), &node(), &component, news);
+        let event = Lifecycle::event(id(1), now(), &node(), &component, event);
         serde_json::to_value(event).unwrap()
     }
 
@@ -352,7 +351,7 @@ mod tests {
     fn a_startup_is_told_field_by_field() {
         let version = "0.4.0".to_owned();
         assert_eq!(
-            lifecycle(News::Startup { version }),
+            lifecycle(LifecycleEvent::Startup { version }),
             json!({
                 "specversion": "1.0",
                 "id": id(1),
@@ -375,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_shutdown_has_no_version() {
-        let event = lifecycle(News::Shutdown {});
+        let event = lifecycle(LifecycleEvent::Shutdown {});
         assert_eq!(event["type"], "io.choria.lifecycle.v1.shutdown");
         let keys: Vec<&String> = event["data"].as_object().unwrap().keys().collect();
         assert_eq!(
@@ -385,23 +384,23 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_told_in_choria_s_words() {
-        for (what, word) in [
+    fn a_slot_event_uses_choria_s_names() {
+        for (event_type, name) in [
             (SlotEvent::Enter, "enter"),
             (SlotEvent::Exit, "exit"),
             (SlotEvent::Timeout, "timeouts"),
             (SlotEvent::Eviction, "eviction"),
         ] {
-            let event = lifecycle(News::Governor {
+            let event = lifecycle(LifecycleEvent::Governor {
                 governor: "deploys".parse().unwrap(),
                 sequence: 7,
-                what,
+                event_type,
             });
             let data = &event["data"];
             assert_eq!(data["protocol"], "io.choria.lifecycle.v1.governor");
             assert_eq!(data["governor"], "deploys");
             assert_eq!(data["sequence"], 7);
-            assert_eq!(data["event_type"], word);
+            assert_eq!(data["event_type"], name);
         }
     }
 
@@ -425,7 +424,7 @@ mod tests {
             timestamp: now(),
             summary: summary(3, 1, 0),
         };
-        let state = State::Manifest(ManifestState::of(&run));
+        let state = WatcherDetail::Manifest(ManifestState::of(&run));
         let event = machine().event(id(1), now(), "ccm", "base", state);
         assert_eq!(
             serde_json::to_value(event).unwrap(),
@@ -483,7 +482,7 @@ mod tests {
             Execution::new(now(), warning, vec![load]),
         ];
         state.annotations = [("resource".into(), "exec#x".into())].into();
-        let state = State::Nagios(state);
+        let state = WatcherDetail::Nagios(state);
         let event = machine().event(id(1), now(), "check_load", "check_load", state);
         let event = serde_json::to_value(event).unwrap();
         assert_eq!(event["type"], "io.choria.machine.watcher.nagios.v1.state");

@@ -1,7 +1,7 @@
 //! What the person who starts a rollout signs, and how an assignment shows that it follows from
 //! it.
 //!
-//! A [`Decision`] covers all that was decided, by digest: the content (bundle, data, noop,
+//! A [`RolloutDecision`] covers all that was decided, by digest: the content (bundle, data, noop,
 //! governor), the plan with its limits, and the members, each with its wave and with what it was
 //! assigned before. Members are the leaves of a hash tree, so an assignment needs only the few
 //! hashes that lead from its node to the root, and not the names of thousands of others.
@@ -19,7 +19,7 @@ use super::text::timestamp;
 
 /// What was decided when a rollout was started. All digests are SHA-256 in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decision {
+pub struct RolloutDecision {
     pub collective: Token,
     pub rollout: Token,
     /// When it was decided: nodes follow no older decision than one they have accepted.
@@ -33,11 +33,11 @@ pub struct Decision {
     pub members: String,
     /// A public key in the form NATS people know.
     pub signer: String,
-    /// Over [`Decision::signable`], in base64 for URLs, without padding.
+    /// Over [`RolloutDecision::signable`], in base64 for URLs, without padding.
     pub signature: String,
 }
 
-impl Decision {
+impl RolloutDecision {
     /// Returns what the signature is made over: everything else.
     pub fn signable(&self) -> Result<Vec<u8>, serde_json::Error> {
         let created = self.created.timestamp_micros();
@@ -55,8 +55,8 @@ impl Decision {
 
 /// One node of a decision, with the proof that it is one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    pub decision: Decision,
+pub struct MemberProof {
+    pub decision: RolloutDecision,
     pub wave: usize,
     /// The digest of what the node was assigned before; nothing if it was assigned nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,9 +85,9 @@ pub struct Rollback {
 
 impl Rollback {
     /// Returns what the signature is made over: when, and which decision is taken back.
-    pub fn signable(&self, decision: &Decision) -> Result<Vec<u8>, serde_json::Error> {
+    pub fn signable(&self, decision: &RolloutDecision) -> Result<Vec<u8>, serde_json::Error> {
         let decided = self.decided.timestamp_micros();
-        let Decision {
+        let RolloutDecision {
             collective,
             rollout,
             signature,
@@ -104,9 +104,9 @@ pub enum AssignmentSignature {
     /// Somebody signed it for this node and this generation.
     Direct(DirectSignature),
     /// It was put back by a signed rollback. Tried before the next, which has fewer fields.
-    Restored(Box<Restored>),
+    Rollback(Box<RollbackProof>),
     /// It follows from the signed decision of a rollout.
-    Decided(Box<Decided>),
+    Rollout(Box<RolloutProof>),
 }
 
 impl AssignmentSignature {
@@ -114,21 +114,21 @@ impl AssignmentSignature {
     pub fn signer(&self) -> &str {
         match self {
             Self::Direct(direct) => &direct.signer,
-            Self::Restored(restored) => &restored.rollback.signer,
-            Self::Decided(decided) => &decided.member.decision.signer,
+            Self::Rollback(restored) => &restored.rollback.signer,
+            Self::Rollout(decided) => &decided.member.decision.signer,
         }
     }
 
     /// Returns the decisions that an assignment is said to follow from.
-    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+    pub fn decisions(&self) -> impl Iterator<Item = &RolloutDecision> {
         let (member, origin) = match self {
             Self::Direct(_) => (None, None),
-            Self::Decided(decided) => (Some(&decided.member), None),
-            Self::Restored(restored) => (Some(&restored.member), restored.origin.as_ref()),
+            Self::Rollout(decided) => (Some(&decided.member), None),
+            Self::Rollback(restored) => (Some(&restored.member), restored.origin.as_ref()),
         };
         let origin = origin.and_then(|origin| match &origin.by {
-            OriginSignature::Direct(_) => None,
-            OriginSignature::Decided(member) => Some(member),
+            ProvenanceSignature::Direct(_) => None,
+            ProvenanceSignature::Rollout(member) => Some(member),
         });
         member.into_iter().chain(origin).map(|it| &it.decision)
     }
@@ -145,21 +145,21 @@ pub struct DirectSignature {
 
 /// Why an assignment of a rollout may be followed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decided {
-    pub member: Member,
+pub struct RolloutProof {
+    pub member: MemberProof,
     /// Who stood for what the node was assigned before, kept for a rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Origin>,
+    pub before: Option<Provenance>,
 }
 
 /// Why an assignment that was put back may be followed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restored {
+pub struct RollbackProof {
     /// Who stands for what was put back; nobody where the node was assigned nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Origin>,
+    pub origin: Option<Provenance>,
     /// The node as a member of the rollout that is rolled back.
-    pub member: Member,
+    pub member: MemberProof,
     pub rollback: Rollback,
 }
 
@@ -169,35 +169,36 @@ const MOST_ORIGINS: usize = 4;
 
 /// Who stands for the content of an assignment, whatever became of that later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct Provenance {
     /// The generation that it was first assigned with.
     pub generation: u64,
-    pub by: OriginSignature,
+    pub by: ProvenanceSignature,
     /// The same for what it replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Box<Origin>>,
+    pub before: Option<Box<Provenance>>,
 }
 
 /// The first signature of a content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OriginSignature {
+pub enum ProvenanceSignature {
     Direct(DirectSignature),
-    Decided(Member),
+    #[serde(rename = "decided")]
+    Rollout(MemberProof),
 }
 
-impl Origin {
+impl Provenance {
     /// Returns who stands for the content of an assignment, if anybody does.
     pub fn of(assignment: &Assignment) -> Option<Self> {
         let (by, before) = match assignment.signature.as_ref()? {
             AssignmentSignature::Direct(signature) => {
-                (OriginSignature::Direct(signature.clone()), None)
+                (ProvenanceSignature::Direct(signature.clone()), None)
             }
-            AssignmentSignature::Decided(decided) => (
-                OriginSignature::Decided(decided.member.clone()),
+            AssignmentSignature::Rollout(decided) => (
+                ProvenanceSignature::Rollout(decided.member.clone()),
                 decided.before.clone(),
             ),
-            AssignmentSignature::Restored(restored) => return restored.origin.clone(),
+            AssignmentSignature::Rollback(restored) => return restored.origin.clone(),
         };
         Some(Self {
             generation: assignment.generation,
@@ -207,11 +208,11 @@ impl Origin {
     }
 
     /// Returns who stands for what an assignment replaced, if that is known.
-    pub fn before(assignment: &Assignment) -> Option<Self> {
+    pub fn of_previous(assignment: &Assignment) -> Option<Self> {
         match assignment.signature.as_ref()? {
             AssignmentSignature::Direct(_) => None,
-            AssignmentSignature::Decided(decided) => decided.before.clone(),
-            AssignmentSignature::Restored(restored) => {
+            AssignmentSignature::Rollout(decided) => decided.before.clone(),
+            AssignmentSignature::Rollback(restored) => {
                 restored.origin.clone()?.before.map(|before| *before)
             }
         }
@@ -227,7 +228,7 @@ impl Origin {
 
 /// Returns the bytes whose digest stands for what an assignment makes of a node; nothing for an
 /// assignment of nothing.
-pub fn content(assignment: &Assignment) -> Result<Option<Vec<u8>>, serde_json::Error> {
+pub fn content_bytes(assignment: &Assignment) -> Result<Option<Vec<u8>>, serde_json::Error> {
     let Assignment {
         manifests,
         data,
@@ -243,7 +244,7 @@ pub fn content(assignment: &Assignment) -> Result<Option<Vec<u8>>, serde_json::E
 
 /// Returns the bytes whose digest stands for waves and limits. The deadline is not among them: it
 /// is dropped when somebody resumes a rollout after it.
-pub fn plan(plan: &Plan, settings: &Settings) -> Result<Vec<u8>, serde_json::Error> {
+pub fn plan_bytes(plan: &Plan, settings: &Settings) -> Result<Vec<u8>, serde_json::Error> {
     let settings = Settings {
         deadline: None,
         ..settings.clone()
@@ -252,7 +253,7 @@ pub fn plan(plan: &Plan, settings: &Settings) -> Result<Vec<u8>, serde_json::Err
 }
 
 /// Returns the bytes whose digest is the leaf of a member.
-pub fn leaf(
+pub fn leaf_bytes(
     node: &NodeName,
     wave: usize,
     previous: Option<&str>,
@@ -261,7 +262,7 @@ pub fn leaf(
 }
 
 /// Returns the bytes whose digest stands for a pair in the tree of members.
-pub fn pair(left: &str, right: &str) -> Result<Vec<u8>, serde_json::Error> {
+pub fn pair_bytes(left: &str, right: &str) -> Result<Vec<u8>, serde_json::Error> {
     bytes(&("ccm.members.v1", left, right))
 }
 
@@ -280,7 +281,7 @@ mod tests {
             "protocol": "x", "generation": 0, "manifests": [], "assigned": "2027-01-15T08:00:00Z",
         }))
         .unwrap();
-        let member: Member = serde_json::from_value(serde_json::json!({
+        let member: MemberProof = serde_json::from_value(serde_json::json!({
             "decision": {
                 "collective": "default", "rollout": "r1", "created": "2027-01-15T08:00:00Z",
                 "content": "", "plan": "", "members": "", "signer": "", "signature": ""
@@ -289,22 +290,22 @@ mod tests {
         }))
         .unwrap();
         for generation in 1..10 {
-            let before = Origin::of(&assignment);
+            let before = Provenance::of(&assignment);
             let member = member.clone();
             assignment.generation = generation;
-            let decided = Box::new(Decided { member, before });
-            assignment.signature = Some(AssignmentSignature::Decided(decided));
+            let decided = Box::new(RolloutProof { member, before });
+            assignment.signature = Some(AssignmentSignature::Rollout(decided));
         }
         let mut generations = Vec::new();
-        let mut next = Origin::of(&assignment);
+        let mut next = Provenance::of(&assignment);
         while let Some(origin) = next {
             generations.push(origin.generation);
             next = origin.before.map(|before| *before);
         }
         assert_eq!(generations, [9, 8, 7, 6]);
-        assert_eq!(Origin::before(&assignment).unwrap().generation, 8);
-        let restored = Box::new(Restored {
-            origin: Origin::before(&assignment),
+        assert_eq!(Provenance::of_previous(&assignment).unwrap().generation, 8);
+        let restored = Box::new(RollbackProof {
+            origin: Provenance::of_previous(&assignment),
             member: member.clone(),
             rollback: Rollback {
                 decided: DateTime::UNIX_EPOCH,
@@ -318,7 +319,7 @@ mod tests {
         };
         for signature in [
             assignment.signature.clone().unwrap(),
-            AssignmentSignature::Restored(restored),
+            AssignmentSignature::Rollback(restored),
             AssignmentSignature::Direct(direct),
         ] {
             let text = serde_json::to_string(&signature).unwrap();

@@ -58,7 +58,7 @@ pub struct Envelope {
 
 impl Envelope {
     /// Opens the envelope of a request whose headers `find` looks up.
-    pub fn open<'h>(find: impl Fn(&str) -> Option<&'h str>) -> Result<Self, EnvelopeError> {
+    pub fn from_headers<'h>(find: impl Fn(&str) -> Option<&'h str>) -> Result<Self, EnvelopeError> {
         let text = |header, limit| match find(header).unwrap_or_default() {
             value if value.len() > limit => Err(EnvelopeError::TooLong { header, limit }),
             value => Ok(value),
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn open(headers: &[(&str, &'static str)]) -> Result<Envelope, String> {
-        Envelope::open(|name| {
+        Envelope::from_headers(|name| {
             let found = headers.iter().find(|(header, _)| *header == name);
             found.map(|(_, value)| *value)
         })

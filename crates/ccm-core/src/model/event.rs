@@ -22,14 +22,14 @@ pub const SESSION_START_PROTOCOL: &str = "io.choria.ccm.v1.session.start";
 /// version wrote must survive being read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Part<T> {
+pub enum EventField<T> {
     Typed(T),
-    Found(serde_json::Value),
+    Raw(serde_json::Value),
 }
 
-impl<'de, T> Deserialize<'de> for Part<T> {
+impl<'de, T> Deserialize<'de> for EventField<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        serde_json::Value::deserialize(from).map(Self::Found)
+        serde_json::Value::deserialize(from).map(Self::Raw)
     }
 }
 
@@ -54,8 +54,8 @@ pub struct TransactionEvent {
     pub final_ensure: String,
     #[serde(with = "nanoseconds")]
     pub duration: Duration,
-    pub properties: Part<Arc<Resource>>,
-    pub status: Option<Part<Arc<State>>>,
+    pub properties: EventField<Arc<Resource>>,
+    pub status: Option<EventField<Arc<State>>>,
     #[serde(
         default,
         skip_serializing_if = "String::is_empty",
@@ -114,7 +114,7 @@ impl TransactionEvent {
             requested_ensure: resource.common.ensure.clone(),
             final_ensure: String::new(),
             duration: Duration::ZERO,
-            properties: Part::Typed(resource.shown()),
+            properties: EventField::Typed(resource.redacted()),
             status: None,
             noop_message: String::new(),
             health_check: Vec::new(),
@@ -371,7 +371,7 @@ mod tests {
             text.contains("https://REDACTED@h/x?token=REDACTED#REDACTED"),
             "{text}"
         );
-        let drift = crate::model::node::Drift::of(&event, false).unwrap();
+        let drift = crate::model::node::Drift::from_event(&event, false).unwrap();
         let stored: TransactionEvent = serde_json::from_str(&text).unwrap();
         assert_eq!(drift.name, stored.name, "it is found again");
         assert!(!drift.message.contains("s3cret"), "{}", drift.message);

@@ -24,20 +24,20 @@ const MAX_NAME: usize = 200;
 
 /// A text that names no governor or no time to wait.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadClaim {
+pub enum GovernorClaimError {
     #[error("invalid governor name {}: use letters, digits, '_' and '-'", quote(.0))]
     Name(String),
     #[error("invalid governor timeout {}: {cause}", quote(.text))]
     Timeout {
         text: String,
         #[source]
-        cause: BadTimeout,
+        cause: GovernorTimeoutError,
     },
 }
 
 /// Why nobody can wait so long for a slot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadTimeout {
+pub enum GovernorTimeoutError {
     #[error(transparent)]
     Duration(#[from] DurationError),
     #[error("must be more than 0s")]
@@ -58,12 +58,12 @@ impl GovernorName {
 }
 
 impl FromStr for GovernorName {
-    type Err = BadClaim;
+    type Err = GovernorClaimError;
 
-    fn from_str(text: &str) -> Result<Self, BadClaim> {
+    fn from_str(text: &str) -> Result<Self, GovernorClaimError> {
         match text.parse() {
             Ok(token) if text.len() <= MAX_NAME => Ok(Self(token)),
-            _ => Err(BadClaim::Name(text.into())),
+            _ => Err(GovernorClaimError::Name(text.into())),
         }
     }
 }
@@ -75,9 +75,9 @@ impl fmt::Display for GovernorName {
 }
 
 impl TryFrom<String> for GovernorName {
-    type Error = BadClaim;
+    type Error = GovernorClaimError;
 
-    fn try_from(text: String) -> Result<Self, BadClaim> {
+    fn try_from(text: String) -> Result<Self, GovernorClaimError> {
         text.parse()
     }
 }
@@ -105,19 +105,19 @@ pub enum SlotProgress {
 /// A claim on one slot: `{name: deploys, timeout: 5m}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Claim {
+pub struct GovernorClaim {
     pub name: GovernorName,
     /// How long to wait for a slot.
-    #[serde(default, skip_serializing_if = "Timeout::is_default")]
-    pub timeout: Timeout,
+    #[serde(default, skip_serializing_if = "GovernorTimeout::is_default")]
+    pub timeout: GovernorTimeout,
 }
 
-impl Claim {
+impl GovernorClaim {
     /// Returns a claim that waits as long as Choria would.
     pub fn new(name: GovernorName) -> Self {
         Self {
             name,
-            timeout: Timeout::default(),
+            timeout: GovernorTimeout::default(),
         }
     }
 
@@ -139,9 +139,9 @@ impl Claim {
 /// How long to wait for a slot: more than nothing, and no longer than a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Timeout(Duration);
+pub struct GovernorTimeout(Duration);
 
-impl Timeout {
+impl GovernorTimeout {
     pub fn duration(self) -> Duration {
         self.0
     }
@@ -151,39 +151,39 @@ impl Timeout {
     }
 }
 
-impl Default for Timeout {
+impl Default for GovernorTimeout {
     fn default() -> Self {
         Self(DEFAULT_TIMEOUT)
     }
 }
 
-impl FromStr for Timeout {
-    type Err = BadClaim;
+impl FromStr for GovernorTimeout {
+    type Err = GovernorClaimError;
 
-    fn from_str(text: &str) -> Result<Self, BadClaim> {
+    fn from_str(text: &str) -> Result<Self, GovernorClaimError> {
         let checked = match parse_wait(text) {
-            Ok(wait) if wait.is_zero() => Err(BadTimeout::Zero),
-            Ok(wait) if wait > MAX_TIMEOUT => Err(BadTimeout::TooLong),
+            Ok(wait) if wait.is_zero() => Err(GovernorTimeoutError::Zero),
+            Ok(wait) if wait > MAX_TIMEOUT => Err(GovernorTimeoutError::TooLong),
             Ok(wait) => Ok(Self(wait)),
             Err(err) => Err(err.into()),
         };
-        checked.map_err(|cause| BadClaim::Timeout {
+        checked.map_err(|cause| GovernorClaimError::Timeout {
             text: text.into(),
             cause,
         })
     }
 }
 
-impl TryFrom<String> for Timeout {
-    type Error = BadClaim;
+impl TryFrom<String> for GovernorTimeout {
+    type Error = GovernorClaimError;
 
-    fn try_from(text: String) -> Result<Self, BadClaim> {
+    fn try_from(text: String) -> Result<Self, GovernorClaimError> {
         text.parse()
     }
 }
 
-impl From<Timeout> for String {
-    fn from(timeout: Timeout) -> Self {
+impl From<GovernorTimeout> for String {
+    fn from(timeout: GovernorTimeout) -> Self {
         go_duration(timeout.0)
     }
 }
@@ -193,9 +193,9 @@ mod tests {
     use super::*;
     use crate::model::document::parse;
 
-    fn read(text: &str) -> Result<Claim, String> {
+    fn read(text: &str) -> Result<GovernorClaim, String> {
         let node = parse(text).unwrap();
-        let claim = Claim::read(&node).map_err(|err| err.to_string())?;
+        let claim = GovernorClaim::read(&node).map_err(|err| err.to_string())?;
         Ok(claim.unwrap())
     }
 
@@ -214,7 +214,7 @@ mod tests {
             r#"{"name":"deploys","timeout":"1m30s"}"#,
             r#"{"name":"deploys"}"#,
         ] {
-            let claim: Claim = serde_json::from_str(text).unwrap();
+            let claim: GovernorClaim = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&claim).unwrap(), text);
         }
     }

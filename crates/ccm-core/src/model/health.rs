@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::resource::Invalid;
+use super::resource::InvalidProperty;
 use super::secret::{REDACTED, serialize_text};
 use super::text::{DurationError, parse_wait, quote};
 use super::value::Value;
@@ -27,7 +27,7 @@ pub struct HealthCheck {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub try_sleep: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub format: Option<Format>,
+    pub format: Option<CheckFormat>,
 }
 
 fn is_zero(number: &i64) -> bool {
@@ -37,15 +37,15 @@ fn is_zero(number: &i64) -> bool {
 /// How a probe reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum CheckFormat {
     Nagios,
     Goss,
 }
 
 impl HealthCheck {
     /// Trims, infers what was left out and validates.
-    pub fn complete(&mut self) -> Result<(), Invalid> {
-        let invalid = |message: String| Invalid::new("health_checks", message);
+    pub fn complete(&mut self) -> Result<(), InvalidProperty> {
+        let invalid = |message: String| InvalidProperty::new("health_checks", message);
         self.command = self.command.trim().to_owned();
         self.timeout().map_err(|err| invalid(err.to_string()))?;
         self.try_sleep().map_err(|err| invalid(err.to_string()))?;
@@ -55,25 +55,25 @@ impl HealthCheck {
                     "'command' or 'goss_rules' are mutually exclusive".into(),
                 ));
             }
-            (true, false) if self.format == Some(Format::Goss) => {
+            (true, false) if self.format == Some(CheckFormat::Goss) => {
                 return Err(invalid(
                     "'format' must be 'nagios' when using 'command'".into(),
                 ));
             }
-            (false, true) if self.format == Some(Format::Nagios) => {
+            (false, true) if self.format == Some(CheckFormat::Nagios) => {
                 return Err(invalid(
                     "'format' must be 'goss' when using 'goss_check'".into(),
                 ));
             }
-            (true, false) => Format::Nagios,
-            (false, true) => Format::Goss,
+            (true, false) => CheckFormat::Nagios,
+            (false, true) => CheckFormat::Goss,
             (false, false) => return Err(invalid("'format' flag is required".into())),
         };
         self.format = Some(format);
         if self.name.is_empty() {
             self.name = match format {
-                Format::Goss => "goss".into(),
-                Format::Nagios => {
+                CheckFormat::Goss => "goss".into(),
+                CheckFormat::Nagios => {
                     let program = self.command.split_whitespace().next().unwrap_or_default();
                     program.rsplit('/').next().unwrap_or_default().to_owned()
                 }
@@ -89,12 +89,12 @@ impl HealthCheck {
     }
 
     /// Returns how long one try may take, if that is limited.
-    pub fn timeout(&self) -> Result<Option<Duration>, WaitError> {
+    pub fn timeout(&self) -> Result<Option<Duration>, CheckDurationError> {
         optional_wait("timeout", &self.timeout)
     }
 
     /// Returns the pause between tries, one second unless said otherwise.
-    pub fn try_sleep(&self) -> Result<Duration, WaitError> {
+    pub fn try_sleep(&self) -> Result<Duration, CheckDurationError> {
         Ok(optional_wait("try sleep", &self.try_sleep)?.unwrap_or(Duration::from_secs(1)))
     }
 }
@@ -102,18 +102,18 @@ impl HealthCheck {
 /// A time of a health check that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {what} duration {}: {cause}", quote(.text))]
-pub struct WaitError {
+pub struct CheckDurationError {
     what: &'static str,
     text: String,
     #[source]
     cause: DurationError,
 }
 
-fn optional_wait(what: &'static str, text: &str) -> Result<Option<Duration>, WaitError> {
+fn optional_wait(what: &'static str, text: &str) -> Result<Option<Duration>, CheckDurationError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let wait = parse_wait(text).map_err(|cause| WaitError {
+    let wait = parse_wait(text).map_err(|cause| CheckDurationError {
         what,
         text: text.into(),
         cause,
@@ -207,7 +207,7 @@ pub struct HealthResult {
 
 impl HealthResult {
     /// Hides what the probe said; how it came out stays.
-    pub fn hide_output(&mut self) {
+    pub fn redact_output(&mut self) {
         if !self.output.is_empty() {
             self.output = REDACTED.into();
         }
@@ -226,7 +226,7 @@ mod tests {
             ..HealthCheck::default()
         };
         check.complete().unwrap();
-        assert_eq!(check.format, Some(Format::Nagios));
+        assert_eq!(check.format, Some(CheckFormat::Nagios));
         assert_eq!(check.name, "check_http");
     }
 
@@ -246,7 +246,7 @@ mod tests {
             (
                 HealthCheck {
                     command: command(),
-                    format: Some(Format::Goss),
+                    format: Some(CheckFormat::Goss),
                     ..HealthCheck::default()
                 },
                 "'format' must be 'nagios' when using 'command'",
@@ -254,7 +254,7 @@ mod tests {
             (
                 HealthCheck {
                     goss_rules: rules(),
-                    format: Some(Format::Nagios),
+                    format: Some(CheckFormat::Nagios),
                     ..HealthCheck::default()
                 },
                 "'format' must be 'goss' when using 'goss_check'",

@@ -96,7 +96,7 @@ pub struct EventId(String);
 /// A text that is no KSUID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid event ID: {0:?} is not a KSUID")]
-pub struct BadEventId(String);
+pub struct EventIdError(String);
 
 const KSUID_EPOCH: i64 = 1_400_000_000;
 const KSUID_LENGTH: usize = 27;
@@ -135,22 +135,22 @@ impl EventId {
 }
 
 impl FromStr for EventId {
-    type Err = BadEventId;
+    type Err = EventIdError;
 
-    fn from_str(text: &str) -> Result<Self, BadEventId> {
+    fn from_str(text: &str) -> Result<Self, EventIdError> {
         let is_digits = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if text.len() == KSUID_LENGTH && is_digits && text <= KSUID_MAX {
             Ok(Self(text.into()))
         } else {
-            Err(BadEventId(text.into()))
+            Err(EventIdError(text.into()))
         }
     }
 }
 
 impl TryFrom<String> for EventId {
-    type Error = BadEventId;
+    type Error = EventIdError;
 
-    fn try_from(text: String) -> Result<Self, BadEventId> {
+    fn try_from(text: String) -> Result<Self, EventIdError> {
         text.parse()
     }
 }

@@ -22,7 +22,7 @@ const MAX_VALUE: usize = 1024;
 
 /// A text that is no label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadLabel {
+pub enum LabelError {
     #[error("invalid label name {}: use words of letters, digits, '_' and '-', joined by '.'", quote(.0))]
     Name(String),
     #[error("invalid label {}: expected NAME=VALUE", quote(.0))]
@@ -43,23 +43,23 @@ impl LabelName {
 }
 
 impl FromStr for LabelName {
-    type Err = BadLabel;
+    type Err = LabelError;
 
-    fn from_str(text: &str) -> Result<Self, BadLabel> {
+    fn from_str(text: &str) -> Result<Self, LabelError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
         let is_word = |word: &str| !word.is_empty() && word.chars().all(plain);
         if text.len() <= MAX_NAME && text.split('.').all(is_word) {
             Ok(Self(text.into()))
         } else {
-            Err(BadLabel::Name(text.into()))
+            Err(LabelError::Name(text.into()))
         }
     }
 }
 
 impl TryFrom<String> for LabelName {
-    type Error = BadLabel;
+    type Error = LabelError;
 
-    fn try_from(text: String) -> Result<Self, BadLabel> {
+    fn try_from(text: String) -> Result<Self, LabelError> {
         text.parse()
     }
 }
@@ -77,13 +77,13 @@ impl fmt::Display for LabelName {
 }
 
 /// Reads `NAME=VALUE`.
-pub fn parse_label(text: &str) -> Result<(LabelName, String), BadLabel> {
+pub fn parse_label(text: &str) -> Result<(LabelName, String), LabelError> {
     let (name, value) = text
         .split_once('=')
-        .ok_or_else(|| BadLabel::Entry(text.into()))?;
+        .ok_or_else(|| LabelError::Entry(text.into()))?;
     let name: LabelName = name.parse()?;
     if value.len() > MAX_VALUE {
-        Err(BadLabel::TooLong(name))
+        Err(LabelError::TooLong(name))
     } else {
         Ok((name, value.into()))
     }

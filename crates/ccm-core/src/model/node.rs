@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::decision::AssignmentSignature;
 use super::event::TransactionEvent;
-use super::governor::Claim;
+use super::governor::GovernorClaim;
 use super::run::{CurrentRun, RunSummary};
 use super::secret::redact_urls;
 use super::text::{maybe_timestamp, quote, timestamp, to_the_second};
@@ -35,7 +35,7 @@ const MAX_TOKEN: usize = MAX_NAME;
 
 /// A text that names no node, collective or group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadName {
+pub enum NameError {
     #[error("invalid identity {}: use lower case letters, digits, '.' and '-'", quote(.0))]
     Identity(String),
     #[error("invalid name {}: use letters, digits, '_' and '-'", quote(.0))]
@@ -68,13 +68,13 @@ impl NodeName {
 }
 
 impl FromStr for NodeName {
-    type Err = BadName;
+    type Err = NameError;
 
-    fn from_str(text: &str) -> Result<Self, BadName> {
+    fn from_str(text: &str) -> Result<Self, NameError> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
         let has_empty_part = text.split('.').any(str::is_empty);
         if text.len() > MAX_NAME || has_empty_part || !text.chars().all(plain) {
-            return Err(BadName::Identity(text.into()));
+            return Err(NameError::Identity(text.into()));
         }
         Ok(Self(text.into()))
     }
@@ -107,12 +107,12 @@ impl Token {
 }
 
 impl FromStr for Token {
-    type Err = BadName;
+    type Err = NameError;
 
-    fn from_str(text: &str) -> Result<Self, BadName> {
+    fn from_str(text: &str) -> Result<Self, NameError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
         if text.is_empty() || text.len() > MAX_TOKEN || !text.chars().all(plain) {
-            return Err(BadName::Token(text.into()));
+            return Err(NameError::Token(text.into()));
         }
         Ok(Self(text.into()))
     }
@@ -130,12 +130,12 @@ impl BundleDigest {
 }
 
 impl FromStr for BundleDigest {
-    type Err = BadName;
+    type Err = NameError;
 
-    fn from_str(text: &str) -> Result<Self, BadName> {
+    fn from_str(text: &str) -> Result<Self, NameError> {
         let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
         if text.len() != 64 || !text.chars().all(hex) {
-            return Err(BadName::Digest(text.into()));
+            return Err(NameError::Digest(text.into()));
         }
         Ok(Self(text.into()))
     }
@@ -150,9 +150,9 @@ macro_rules! text_newtype {
         }
 
         impl TryFrom<String> for $name {
-            type Error = BadName;
+            type Error = NameError;
 
-            fn try_from(text: String) -> Result<Self, BadName> {
+            fn try_from(text: String) -> Result<Self, NameError> {
                 text.parse()
             }
         }
@@ -337,12 +337,12 @@ impl BundleRef {
 }
 
 /// How far a signer with a policy may count on from the highest generation that a node accepted.
-pub const GENERATION_STEP: u64 = 1_000_000;
+pub const MAX_GENERATION_STEP: u64 = 1_000_000;
 
 /// Returns the generation of the next assignment, from that of the present one and from the last
 /// one that the node reported. One that is out of the node's reach was never accepted.
 pub fn next_generation(present: u64, reported: u64) -> u64 {
-    let is_far = present > reported.saturating_add(GENERATION_STEP);
+    let is_far = present > reported.saturating_add(MAX_GENERATION_STEP);
     let highest = match is_far {
         true => reported,
         false => present.max(reported),
@@ -363,7 +363,7 @@ pub struct Assignment {
     pub noop: bool,
     /// The slot without which the node does not begin to converge; once it has, it needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub governor: Option<Claim>,
+    pub governor: Option<GovernorClaim>,
     /// The rollout that made it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Token>,
@@ -411,7 +411,7 @@ pub struct Drift {
 
 impl Drift {
     /// Returns what an event says about a resource that is not as it should be after the run.
-    pub fn of(event: &TransactionEvent, noop: bool) -> Option<Self> {
+    pub fn from_event(event: &TransactionEvent, noop: bool) -> Option<Self> {
         let message = if event.failed {
             event.errors.join(", ")
         } else if event.changed && noop {
@@ -432,14 +432,14 @@ impl Drift {
     }
 
     /// Reports whether two are about the same resource.
-    pub fn is_about_same(&self, other: &Self) -> bool {
+    pub fn is_same_resource(&self, other: &Self) -> bool {
         self.type_name == other.type_name && self.name == other.name
     }
 }
 
 /// What a node last converged to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct NodeReport {
     pub protocol: String,
     pub identity: NodeName,
     pub generation: u64,
@@ -535,7 +535,7 @@ mod tests {
             |assignment| assignment.manifests[0].digest = "1f".repeat(32).parse().unwrap(),
             |assignment| assignment.data = "x".into(),
             |assignment| assignment.noop = true,
-            |assignment| assignment.governor = Some(Claim::new("deploys".parse().unwrap())),
+            |assignment| assignment.governor = Some(GovernorClaim::new("deploys".parse().unwrap())),
         ];
         for change in changes {
             let mut changed = assignment.clone();

@@ -55,7 +55,7 @@ impl Lookup {
     ];
 
     /// Returns what a template is told that lacks the right.
-    pub fn missing(self) -> &'static str {
+    pub fn denial(self) -> &'static str {
         match self {
             Self::Files => {
                 "reading this file needs \"lookups: [files]\" in a rule of the signer's policy"
@@ -75,8 +75,8 @@ impl Lookup {
     }
 
     /// Returns which right a text says is missing, without the rest of that text.
-    pub fn missing_in(text: &str) -> Option<&'static str> {
-        let mut all = Self::ALL.into_iter().map(Self::missing);
+    pub fn denial_in(text: &str) -> Option<&'static str> {
+        let mut all = Self::ALL.into_iter().map(Self::denial);
         all.find(|missing| text.contains(missing))
     }
 }
@@ -126,7 +126,7 @@ pub struct Policy {
 
 /// Something a signer asks for. What is not known yet, or does not apply, is nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked<'a> {
+pub struct PolicyRequest<'a> {
     pub verb: &'a str,
     pub noop: bool,
     pub type_name: Option<TypeName>,
@@ -138,12 +138,12 @@ pub struct Asked<'a> {
 
 /// What a policy says, and which rule said it, counted from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct PolicyDecision {
     pub action: Action,
     pub rule: Option<usize>,
 }
 
-impl Decision {
+impl PolicyDecision {
     pub fn is_allowed(self) -> bool {
         self.action == Action::Allow
     }
@@ -162,7 +162,7 @@ pub struct Denied {
 struct Act<'r> {
     /// What it is to the resource, for whoever is denied it.
     what: &'static str,
-    asked: Asked<'r>,
+    asked: PolicyRequest<'r>,
     part: Part<'r>,
 }
 
@@ -216,19 +216,19 @@ impl Policy {
 
     /// Decides on something that is wholly known: a rule about types, names or providers does not
     /// match what has none.
-    pub fn decide(&self, asked: &Asked<'_>) -> Decision {
+    pub fn decide(&self, asked: &PolicyRequest<'_>) -> PolicyDecision {
         self.first(&Act::of(asked, Part::Whole(None)), |_| false).0
     }
 
     /// Decides on something of which more will be known later: what some name, type or provider
     /// could still be allowed is allowed so far.
-    pub fn decide_so_far(&self, asked: &Asked<'_>) -> Decision {
+    pub fn decide_partial(&self, asked: &PolicyRequest<'_>) -> PolicyDecision {
         self.first(&Act::of(asked, Part::Whole(None)), is_allowing)
             .0
     }
 
     /// Says whether templates may read this, in a request of which more will be known later.
-    pub fn grants(&self, asked: &Asked<'_>, lookup: Lookup) -> bool {
+    pub fn allows_lookup(&self, asked: &PolicyRequest<'_>, lookup: Lookup) -> bool {
         let act = Act::of(asked, Part::Lookup(lookup));
         self.first(&act, is_allowing).0.is_allowed()
     }
@@ -238,8 +238,8 @@ impl Policy {
         &self,
         act: &Act<'_>,
         unknown: impl Fn(&Rule) -> bool,
-    ) -> (Decision, Option<&'static str>) {
-        let denied = |rule| Decision {
+    ) -> (PolicyDecision, Option<&'static str>) {
+        let denied = |rule| PolicyDecision {
             action: Action::Deny,
             rule,
         };
@@ -252,7 +252,7 @@ impl Policy {
                 Fit::No => {}
                 Fit::Lacks(what) => lacking = lacking.or(Some(what)),
                 Fit::Yes => {
-                    let decision = Decision {
+                    let decision = PolicyDecision {
                         action: rule.action,
                         rule: Some(number),
                     };
@@ -264,7 +264,7 @@ impl Policy {
     }
 
     /// Checks everything that applying a resource does.
-    pub fn check(
+    pub fn check_resource(
         &self,
         verb: &str,
         resource: &Resource,
@@ -291,7 +291,7 @@ fn is_allowing(rule: &Rule) -> bool {
 /// Takes a resource apart into what it does.
 fn acts<'r>(verb: &'r str, resource: &'r Resource, provider: &'r str, noop: bool) -> Vec<Act<'r>> {
     let common = &resource.common;
-    let asked = Asked {
+    let asked = PolicyRequest {
         verb,
         noop,
         type_name: Some(resource.type_name()),
@@ -307,7 +307,7 @@ fn acts<'r>(verb: &'r str, resource: &'r Resource, provider: &'r str, noop: bool
     let mut acts = vec![act("resource", Part::Whole(exec))];
     if let Some(path) = module_path(&common.provider) {
         // It is started to look, too.
-        let asked = Asked {
+        let asked = PolicyRequest {
             noop: false,
             ..asked
         };
@@ -344,7 +344,7 @@ fn acts<'r>(verb: &'r str, resource: &'r Resource, provider: &'r str, noop: bool
 }
 
 impl<'r> Act<'r> {
-    fn of(asked: &Asked<'r>, part: Part<'r>) -> Self {
+    fn of(asked: &PolicyRequest<'r>, part: Part<'r>) -> Self {
         Self {
             what: "",
             asked: *asked,
@@ -379,7 +379,7 @@ impl<'r> Act<'r> {
     }
 
     fn is_too_long(&self) -> bool {
-        let Asked {
+        let PolicyRequest {
             name,
             provider,
             command,

@@ -125,18 +125,18 @@ impl<'de> Deserialize<'de> for Ttl {
 /// A text that says no time to live.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid TTL duration {}: {reason}", quote(.text))]
-pub struct InvalidTtl {
+pub struct TtlError {
     text: String,
     reason: String,
 }
 
 impl FromStr for Ttl {
-    type Err = InvalidTtl;
+    type Err = TtlError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidTtl> {
+    fn from_str(text: &str) -> Result<Self, TtlError> {
         match text {
             "never" => Ok(Self::Never),
-            _ => parse_wait(text).map(Self::After).map_err(|err| InvalidTtl {
+            _ => parse_wait(text).map(Self::After).map_err(|err| TtlError {
                 text: text.into(),
                 reason: err.to_string(),
             }),

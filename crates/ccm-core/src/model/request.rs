@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::document::{DocumentError, Node, parse_message, unknown_name};
 use super::event::TransactionEvent;
 use super::id::{TypeName, UnknownType};
-use super::resource::decode::{self, Declared};
-use super::resource::{Invalid, Resource};
+use super::resource::decode::{self, DeclaredResource};
+use super::resource::{InvalidProperty, Resource};
 use super::state::State;
 use super::text::quote;
 use super::{Value, json};
@@ -38,7 +38,7 @@ pub enum RequestError {
     #[error("multiple resources found")]
     ManyResources,
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidProperty),
 }
 
 /// Reads an ensure request; the resource still has its templates.
@@ -57,12 +57,12 @@ pub fn parse_ensure(text: &str) -> Result<Resource, RequestError> {
         .ok_or(RequestError::Missing("properties"))?;
     envelope.refuse_unknown()?;
     let type_name: TypeName = type_name.parse()?;
-    let mut all =
-        decode::resources(type_name, properties).map_err(|err| wrong_shape(properties, err))?;
+    let mut all = decode::read_resources(type_name, properties)
+        .map_err(|err| wrong_shape(properties, err))?;
     match all.pop() {
         None => Err(RequestError::NoResources),
         Some(_) if !all.is_empty() => Err(RequestError::ManyResources),
-        Some(Declared { resource, .. }) => Ok(resource),
+        Some(DeclaredResource { resource, .. }) => Ok(resource),
     }
 }
 

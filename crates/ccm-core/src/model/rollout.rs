@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Value;
 use super::amount::{Amount, Percent};
-use super::decision::{Decision, Rollback};
-use super::governor::Claim;
+use super::decision::{Rollback, RolloutDecision};
+use super::governor::GovernorClaim;
 use super::node::{Assignment, BundleRef, NodeName, Token};
 use super::text::{maybe_timestamp, nanoseconds, timestamp};
 
@@ -49,7 +49,7 @@ pub struct Rollout {
     #[serde(default)]
     pub settings: Settings,
     pub plan: Plan,
-    pub state: State,
+    pub state: RolloutState,
     /// The wave that is being worked on, from 0.
     #[serde(default)]
     pub wave: usize,
@@ -58,14 +58,14 @@ pub struct Rollout {
     pub nodes: BTreeMap<NodeName, Progress>,
     /// What the touched nodes were assigned before.
     #[serde(default)]
-    pub previous: Previous,
+    pub previous: PreviousAssignments,
     /// What nodes were assigned when the rollout was started, by digest; those that were assigned
     /// nothing are not listed. Holds them to it where the rollout is signed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub previous_digests: BTreeMap<String, BTreeSet<NodeName>>,
     /// What was decided, signed by whoever started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decision: Option<Decision>,
+    pub decision: Option<RolloutDecision>,
     /// That it is rolled back, signed by whoever wants it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
@@ -104,7 +104,7 @@ pub struct Plan {
     pub waves: Vec<Wave>,
     /// Chosen, but in no wave.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<ExcludedNode>,
 }
 
 /// Nodes that are done together.
@@ -119,7 +119,7 @@ pub struct Wave {
 
 /// A node that was chosen and left out all the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
+pub struct ExcludedNode {
     pub node: NodeName,
     pub reason: String,
 }
@@ -149,7 +149,7 @@ pub struct Settings {
     pub node_timeout: Duration,
     /// The slot without which a node does not begin.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub governor: Option<Claim>,
+    pub governor: Option<GovernorClaim>,
     /// After this nothing more is begun.
     #[serde(with = "maybe_timestamp", skip_serializing_if = "Option::is_none")]
     pub deadline: Option<DateTime<Utc>>,
@@ -202,7 +202,7 @@ impl Default for Budget {
 /// Where a rollout is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case")]
-pub enum State {
+pub enum RolloutState {
     Running,
     /// The wave is finished and is being watched.
     Baking {
@@ -230,7 +230,7 @@ pub enum State {
     RolledBack,
 }
 
-impl State {
+impl RolloutState {
     /// Returns the word people know the state by.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -254,7 +254,7 @@ impl State {
     }
 
     /// Reports whether it stays as it is unless somebody begins it anew.
-    pub fn is_at_rest(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         matches!(
             self,
             Self::Halted { .. } | Self::Aborted { .. } | Self::Done | Self::RolledBack
@@ -378,7 +378,7 @@ impl Tally {
     }
 
     /// Returns what is more than it was, outcome by outcome.
-    pub fn beyond(&self, earlier: &Self) -> Self {
+    pub fn saturating_sub(&self, earlier: &Self) -> Self {
         Self {
             pending: self.pending.saturating_sub(earlier.pending),
             assigned: self.assigned.saturating_sub(earlier.assigned),
@@ -395,14 +395,14 @@ impl Tally {
 
 /// What touched nodes were assigned before the rollout; nothing, for some.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Vec<SameBefore>", into = "Vec<SameBefore>")]
-pub struct Previous(BTreeMap<NodeName, Option<Assignment>>);
+#[serde(from = "Vec<PreviousGroup>", into = "Vec<PreviousGroup>")]
+pub struct PreviousAssignments(BTreeMap<NodeName, Option<Assignment>>);
 
-impl Previous {
+impl PreviousAssignments {
     /// Notes what a node was before it is touched for the first time. Later notes are not heard:
     /// by then it is the rollout's own assignment that stands. Who stood for it is not kept here,
     /// so that equal assignments stay equal.
-    pub fn note(&mut self, node: NodeName, assignment: Option<Assignment>) {
+    pub fn record(&mut self, node: NodeName, assignment: Option<Assignment>) {
         let assignment = assignment.map(|it| Assignment {
             signature: None,
             ..it
@@ -427,14 +427,14 @@ impl Previous {
 
 /// Nodes that were assigned the same before, each with its own generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct SameBefore {
+struct PreviousGroup {
     assignment: Option<Assignment>,
     /// The generation of each node's assignment; 0 where there was none.
     nodes: BTreeMap<NodeName, u64>,
 }
 
-impl From<Vec<SameBefore>> for Previous {
-    fn from(groups: Vec<SameBefore>) -> Self {
+impl From<Vec<PreviousGroup>> for PreviousAssignments {
+    fn from(groups: Vec<PreviousGroup>) -> Self {
         let mut nodes = BTreeMap::new();
         for group in groups {
             for (node, generation) in group.nodes {
@@ -446,8 +446,8 @@ impl From<Vec<SameBefore>> for Previous {
     }
 }
 
-impl From<Previous> for Vec<SameBefore> {
-    fn from(previous: Previous) -> Self {
+impl From<PreviousAssignments> for Vec<PreviousGroup> {
+    fn from(previous: PreviousAssignments) -> Self {
         let mut groups: Self = Vec::new();
         // Assignments hold data, which has no order to look them up by; their bundles and time
         // nearly always tell them apart.
@@ -467,7 +467,7 @@ impl From<Previous> for Vec<SameBefore> {
                 group.nodes.insert(node, generation);
             } else {
                 candidates.insert(groups.len());
-                groups.push(SameBefore {
+                groups.push(PreviousGroup {
                     assignment,
                     nodes: BTreeMap::from([(node, generation)]),
                 });
@@ -536,7 +536,7 @@ mod tests {
     #[test]
     fn a_rollout_survives_being_stored() {
         let mut rollout = small();
-        rollout.state = State::Baking {
+        rollout.state = RolloutState::Baking {
             until: DateTime::UNIX_EPOCH,
         };
         rollout.settings.waves = vec!["5%".parse().unwrap(), "10".parse().unwrap()];
@@ -546,8 +546,10 @@ mod tests {
             (name("a"), Progress::Assigned { generation: 3, at }),
             (name("b"), Progress::failed("no\nsuch")),
         ]);
-        rollout.previous.note(name("a"), Some(assignment(2, "0a")));
-        rollout.previous.note(name("b"), None);
+        rollout
+            .previous
+            .record(name("a"), Some(assignment(2, "0a")));
+        rollout.previous.record(name("b"), None);
         let text = serde_json::to_string(&rollout).unwrap();
         assert_eq!(serde_json::from_str::<Rollout>(&text).unwrap(), rollout);
     }
@@ -571,21 +573,21 @@ mod tests {
 
     #[test]
     fn equal_assignments_are_stored_once() {
-        let mut previous = Previous::default();
-        previous.note(name("a"), Some(assignment(1, "0a")));
-        previous.note(name("b"), Some(assignment(7, "0a")));
-        previous.note(name("c"), Some(assignment(7, "0b")));
-        previous.note(name("d"), None);
-        let groups: Vec<SameBefore> = previous.clone().into();
+        let mut previous = PreviousAssignments::default();
+        previous.record(name("a"), Some(assignment(1, "0a")));
+        previous.record(name("b"), Some(assignment(7, "0a")));
+        previous.record(name("c"), Some(assignment(7, "0b")));
+        previous.record(name("d"), None);
+        let groups: Vec<PreviousGroup> = previous.clone().into();
         assert_eq!(groups.len(), 3);
-        assert_eq!(Previous::from(groups), previous);
+        assert_eq!(PreviousAssignments::from(groups), previous);
     }
 
     #[test]
     fn only_the_first_note_of_a_node_counts() {
-        let mut previous = Previous::default();
-        previous.note(name("a"), None);
-        previous.note(name("a"), Some(assignment(1, "0a")));
+        let mut previous = PreviousAssignments::default();
+        previous.record(name("a"), None);
+        previous.record(name("a"), Some(assignment(1, "0a")));
         assert_eq!(previous.get(&name("a")), Some(None));
         assert_eq!(previous.get(&name("b")), None);
     }

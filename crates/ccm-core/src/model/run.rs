@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Value;
 use super::document::{Node, from_entries, parse, parse_message};
 use super::event::{Summary, TransactionEvent};
-use super::governor::Claim;
+use super::governor::GovernorClaim;
 use super::id::EventId;
 use super::node::{NodeName, Token};
 use super::request::RequestError;
@@ -152,7 +152,7 @@ pub struct ApplyRequest {
     pub data: Value,
     /// Which slot the run needs, unless the manifest says so itself.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub governor: Option<Claim>,
+    pub governor: Option<GovernorClaim>,
     /// Answers when the run is over instead of when it is accepted.
     pub wait: bool,
 }
@@ -173,7 +173,7 @@ pub fn parse_apply(text: &str) -> Result<ApplyRequest, RequestError> {
     let rest = entries.iter().filter(|(key, _)| !is_apart(key));
     let mut request: ApplyRequest = from_entries(rest).map_err(RequestError::Document)?;
     if let Some(claim) = body.get("governor") {
-        request.governor = Claim::read(claim).map_err(RequestError::Document)?;
+        request.governor = GovernorClaim::read(claim).map_err(RequestError::Document)?;
     }
     request.manifest = match body.get("manifest") {
         None => String::new(),

@@ -10,7 +10,7 @@ use super::text::{timestamp, url_scheme};
 pub const BUNDLE_SIGNATURE: &str = "io.choria.ccm.v1.bundle.signature";
 
 /// What the place of a signature adds to that of its bundle.
-pub const SUFFIX: &str = ".sig";
+pub const SIGNATURE_SUFFIX: &str = ".sig";
 
 /// Who stands for the bundle, or the data, of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl BundleSignature {
 
 /// Returns where the signature of what is at this place is. What follows the `?` of a URL stays
 /// behind it; names of objects and keys have no such part.
-pub fn beside(place: &str) -> String {
+pub fn signature_location(place: &str) -> String {
     let is_url = url_scheme(place).is_some_and(|(scheme, rest)| {
         let is_http = ["http", "https"].map(|known| scheme.eq_ignore_ascii_case(known));
         is_http.contains(&true) && rest.starts_with("//")
@@ -50,9 +50,9 @@ pub fn beside(place: &str) -> String {
     match place.find(['?', '#']).filter(|_| is_url) {
         Some(at) => {
             let (path, rest) = place.split_at(at);
-            format!("{path}{SUFFIX}{rest}")
+            format!("{path}{SIGNATURE_SUFFIX}{rest}")
         }
-        None => format!("{place}{SUFFIX}"),
+        None => format!("{place}{SIGNATURE_SUFFIX}"),
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
             ("https://h/site.tgz", "https://h/site.tgz.sig"),
             ("https://h/site.tgz?v=1#x", "https://h/site.tgz.sig?v=1#x"),
         ] {
-            assert_eq!(beside(place), found);
+            assert_eq!(signature_location(place), found);
         }
     }
 

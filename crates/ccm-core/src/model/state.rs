@@ -90,7 +90,7 @@ impl State {
 
 impl State {
     /// Takes away by what a guess of the content could be confirmed.
-    pub fn hide_content(&mut self) {
+    pub fn redact_checksums(&mut self) {
         match &mut self.detail {
             Detail::File { metadata } => metadata.checksum.clear(),
             Detail::Archive { metadata } => metadata.checksum.clear(),

@@ -3,7 +3,7 @@
 //!
 //! No type knows whether a run is noop, who asked, or what other resources did; the engine does.
 //! The set of types is closed, so there is a `match` here and no registry. Properties stay together
-//! with their provider ([`Managed`]) and actions with both ([`Planned`]), so that no type is ever
+//! with their provider ([`ManagedResource`]) and actions with both ([`PlannedChange`]), so that no type is ever
 //! asked about, or changed by, another.
 
 pub mod archive;
@@ -17,7 +17,7 @@ use std::path::Path;
 
 use crate::model::TypeName;
 use crate::model::resource::{
-    Apply, Archive, Exec, File, Invalid, Package, Properties, Resource, Scaffold, Service,
+    Apply, Archive, Exec, File, InvalidProperty, Package, Properties, Resource, Scaffold, Service,
 };
 use crate::model::state::State;
 use crate::model::text::SplitError;
@@ -36,11 +36,11 @@ pub struct Host<'a> {
     /// What templates see and may call.
     pub env: &'a Env,
     /// What the packages of this run share.
-    pub packages: &'a package::Shared,
+    pub packages: &'a package::PackageCache,
     /// What the services of this run share.
-    pub services: &'a service::Memory,
+    pub services: &'a service::ServiceCache,
     /// What the scaffolds of this run share.
-    pub scaffolds: &'a scaffold::Sources,
+    pub scaffolds: &'a scaffold::SourceCache,
 }
 
 /// Why no provider can take a resource.
@@ -91,7 +91,7 @@ pub enum ResourceError {
     #[error(transparent)]
     Scaffold(#[from] scaffold::ScaffoldError),
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidProperty),
     #[error("the state of a resource of type {found} was given for one of type {wanted}")]
     OtherState { wanted: TypeName, found: TypeName },
 }
@@ -172,12 +172,12 @@ pub enum Progress<'a> {
 
 /// What a change left behind that a later inspection can't see.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Done {
+pub struct ChangeReport {
     pub exit_code: Option<i32>,
     /// What people should know although nothing failed.
     pub warning: Option<String>,
     /// The last lines a failed command complained with.
-    pub complaint: Vec<String>,
+    pub error_output: Vec<String>,
 }
 
 /// The provider of nested manifests.
@@ -185,14 +185,14 @@ const MANIFEST_PROVIDER: &str = "ccmmanifest";
 
 /// Who brings a resource to its wanted state.
 #[derive(Clone, Debug)]
-pub enum Selected<'a> {
+pub enum SelectedProvider<'a> {
     /// The engine itself runs manifests.
     Manifest(&'a Apply),
     /// A provider of its type does.
-    Managed(Managed<'a>),
+    Managed(ManagedResource<'a>),
 }
 
-impl Selected<'_> {
+impl SelectedProvider<'_> {
     /// Returns the name of the provider, as events show it.
     pub fn provider_name(&self) -> &str {
         match self {
@@ -204,7 +204,7 @@ impl Selected<'_> {
 
 /// A resource with the provider that takes it; only [`select_provider`] brings the two together.
 #[derive(Clone, Debug)]
-pub struct Managed<'a> {
+pub struct ManagedResource<'a> {
     resource: &'a Resource,
     provider: Provider<'a>,
 }
@@ -223,7 +223,7 @@ enum Provider<'a> {
 
 /// What is to be done to a resource, decided from a state of it.
 #[derive(Clone, Debug)]
-pub struct Planned<'a> {
+pub struct PlannedChange<'a> {
     resource: &'a Resource,
     state: &'a State,
     plan: Plan<Action<'a>>,
@@ -233,7 +233,7 @@ pub struct Planned<'a> {
 pub fn select_provider<'a>(
     resource: &'a Resource,
     host: Host<'_>,
-) -> Result<Selected<'a>, ProviderError> {
+) -> Result<SelectedProvider<'a>, ProviderError> {
     let wanted = resource.common.provider.as_str();
     let only = |name: &str| {
         if wanted.is_empty() || wanted == name {
@@ -245,7 +245,7 @@ pub fn select_provider<'a>(
     let provider = match &resource.properties {
         Properties::Apply(apply) => {
             only(MANIFEST_PROVIDER)?;
-            return Ok(Selected::Manifest(apply));
+            return Ok(SelectedProvider::Manifest(apply));
         }
         Properties::Archive(archive) => {
             archive::check_provider(wanted, archive)?;
@@ -267,10 +267,10 @@ pub fn select_provider<'a>(
             Provider::Service(service, service::Provider::select(wanted, host)?)
         }
     };
-    Ok(Selected::Managed(Managed { resource, provider }))
+    Ok(SelectedProvider::Managed(ManagedResource { resource, provider }))
 }
 
-impl Managed<'_> {
+impl ManagedResource<'_> {
     /// Returns the name of the provider, as events show it.
     pub fn provider_name(&self) -> &str {
         match &self.provider {
@@ -304,7 +304,7 @@ impl Managed<'_> {
         state: &'p State,
         refresh: bool,
         host: Host<'_>,
-    ) -> Result<Planned<'p>, ResourceError> {
+    ) -> Result<PlannedChange<'p>, ResourceError> {
         let resource = self.resource;
         let plan = match &self.provider {
             Provider::Archive(archive) => archive::plan(resource, archive, state, host)?
@@ -325,7 +325,7 @@ impl Managed<'_> {
                     .map(|action| Action::Service(*provider, action))
             }
         };
-        Ok(Planned {
+        Ok(PlannedChange {
             resource,
             state,
             plan,
@@ -333,7 +333,7 @@ impl Managed<'_> {
     }
 
     /// Reads the state again after a change and checks that it is the wanted one.
-    pub fn verify(&self, done: &mut Done, host: Host<'_>) -> Result<State, ResourceError> {
+    pub fn verify(&self, done: &mut ChangeReport, host: Host<'_>) -> Result<State, ResourceError> {
         let resource = self.resource;
         match &self.provider {
             Provider::Archive(archive) => archive::verify(resource, archive, host),
@@ -350,7 +350,7 @@ impl Managed<'_> {
     }
 }
 
-impl<'a> Planned<'a> {
+impl<'a> PlannedChange<'a> {
     pub fn plan(&self) -> &Plan<Action<'a>> {
         &self.plan
     }
@@ -383,11 +383,11 @@ impl<'a> Planned<'a> {
         &self,
         host: Host<'_>,
         tell: &dyn Fn(Progress<'_>),
-    ) -> Result<Done, ResourceError> {
+    ) -> Result<ChangeReport, ResourceError> {
         let Self {
             resource, state, ..
         } = self;
-        let mut done = Done::default();
+        let mut done = ChangeReport::default();
         for action in &self.plan.actions {
             // Whatever runs commands may install packages.
             if !matches!(action, Action::File(..)) {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use ccm_core::model::event::Summary;
 use ccm_core::model::id::EventId;
-use ccm_core::model::node::{NODE_STATUS, NodeStatus, REPORT, Report};
+use ccm_core::model::node::{NODE_STATUS, NodeReport, NodeStatus, REPORT};
 use ccm_core::model::rollout::{ROLLOUT, Rollout};
 use ccm_core::model::run::{RUN_SUMMARY, RunOutcome, RunSummary, Trigger};
 
@@ -23,7 +23,7 @@ pub(super) fn status(identity: &str) -> NodeStatus {
     .unwrap()
 }
 
-pub(super) fn report(identity: &str, generation: u64) -> Report {
+pub(super) fn report(identity: &str, generation: u64) -> NodeReport {
     serde_json::from_value(json!({
         "protocol": REPORT,
         "identity": identity,

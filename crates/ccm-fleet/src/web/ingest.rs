@@ -17,9 +17,9 @@ use super::event_row::{EventRow, name_of};
 use super::live_state::{Live, Record, Source};
 use crate::rollout_encoding;
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeStatus, Report};
+use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus};
 use ccm_core::system::{Clock as _, SystemClock};
-use ccm_nats::event_feed::{Reading, Stored};
+use ccm_nats::event_feed::{ReadOptions, StoredEvent};
 use ccm_nats::kv::{Change, Entry, Watch};
 use ccm_nats::streams::{DESIRED, LABELS, NODES, REPORTED, ROLLOUTS};
 use ccm_nats::{Connection, Denial, NatsError, Subjects};
@@ -112,10 +112,10 @@ pub(super) fn start(
         (DESIRED, Source::Wanted),
         (LABELS, Source::Labels),
     ] {
-        let watch = connection.watch_bucket(bucket, &subjects.keys())?;
+        let watch = connection.watch_bucket(bucket, &subjects.all_keys())?;
         tasks.spawn(follow(watch, source, subjects.clone(), shared.clone()));
     }
-    let watch = connection.watch_bucket(ROLLOUTS, &subjects.keys())?;
+    let watch = connection.watch_bucket(ROLLOUTS, &subjects.all_keys())?;
     tasks.spawn(follow_rollouts(watch, subjects.clone(), shared.clone()));
     tasks.spawn(follow_events(
         connection.clone(),
@@ -135,7 +135,7 @@ pub(super) fn start(
 }
 
 async fn follow(mut watch: Watch, source: Source, subjects: Subjects, shared: Shared) {
-    let node = |key: &str| subjects.read_key(key).as_ref().and_then(name_of);
+    let node = |key: &str| subjects.parse_key(key).as_ref().and_then(name_of);
     while let Some(change) = watch.next().await {
         let now = Instant::now();
         match change {
@@ -171,7 +171,7 @@ fn read(source: Source, name: &NodeName, entry: &Entry) -> Option<Record> {
         Source::Presence => parse::<NodeStatus>(entry)
             .filter(|status| status.identity == *name)
             .map(|status| Record::Presence(Box::new(status))),
-        Source::Report => parse::<Report>(entry)
+        Source::Report => parse::<NodeReport>(entry)
             .filter(|report| report.identity == *name)
             .map(|report| Record::Report(Box::new(report))),
         Source::Wanted => parse::<Assignment>(entry).map(|it| Record::Wanted(Box::new(it))),
@@ -186,7 +186,7 @@ async fn follow_rollouts(mut watch: Watch, subjects: Subjects, shared: Shared) {
             Change::Current => shared.write(Live::finish_rollouts),
             Change::Denied(denial) => shared.deny(denial),
             Change::Removed { key, .. } => {
-                if let Some(id) = subjects.read_key(&key) {
+                if let Some(id) = subjects.parse_key(&key) {
                     shared.write(|live| live.remove_rollout(&id));
                 }
             }
@@ -216,13 +216,13 @@ async fn follow_events(connection: Connection, subjects: Subjects, shared: Share
     let start = SystemClock.now();
     let mut last: DateTime<Utc> = start.checked_sub_signed(RECENT).unwrap_or(start);
     loop {
-        let reading = Reading {
+        let reading = ReadOptions {
             filter: subjects.events(),
             since: Some(last),
             follow: true,
         };
         let opened = || shared.write(|live| live.hear_events(true));
-        let each = |stored: Stored| {
+        let each = |stored: StoredEvent| {
             last = stored.time;
             if let Some(told) = EventRow::read(&subjects, &stored) {
                 shared.write(|live| live.tell(told, stored.time, stored.time >= start));
@@ -230,7 +230,9 @@ async fn follow_events(connection: Connection, subjects: Subjects, shared: Share
             true
         };
         // It only ends where there is no stream, or the connection is gone for good.
-        let ended = connection.read_opened_events(&reading, opened, each).await;
+        let ended = connection
+            .read_events_notifying_open(&reading, opened, each)
+            .await;
         if let Err(NatsError::Denied(denial)) = ended {
             shared.deny(denial);
         }

@@ -21,7 +21,7 @@ use super::rollout_row::Shown;
 use super::timeline::Timeline;
 use ccm_core::model::TypeName;
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeStatus, Report, Token};
+use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, Token};
 use ccm_core::model::rollout::Rollout;
 
 /// How many events are kept.
@@ -44,7 +44,7 @@ const MOST_EVENTS_AT_ONCE: usize = 100;
 #[derive(Debug)]
 pub(super) enum Record {
     Presence(Box<NodeStatus>),
-    Report(Box<Report>),
+    Report(Box<NodeReport>),
     Wanted(Box<Assignment>),
     Labels(Labels),
 }

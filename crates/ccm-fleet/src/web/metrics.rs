@@ -153,7 +153,7 @@ mod tests {
         let mut live = Live::new(1);
         for number in 0..RECENT_ROLLOUTS + 3 {
             let mut over = rollout(&format!("r{number}"));
-            over.state = ccm_core::model::rollout::State::Done;
+            over.state = ccm_core::model::rollout::RolloutState::Done;
             live.put_rollout(over);
         }
         let text = print(&live, true);

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::event_row::{EventRow, short};
 use ccm_core::model::label::Labels;
-use ccm_core::model::node::{Assignment, NodeName, NodeStatus, Refusal, Report, Token};
+use ccm_core::model::node::{Assignment, NodeName, NodeReport, NodeStatus, Refusal, Token};
 use ccm_core::model::run::{RunOutcome, RunSummary};
 use ccm_value::text::maybe_timestamp;
 use ccm_value::{Value, json};
@@ -99,7 +99,7 @@ struct Presence {
 pub(super) struct Node {
     name: NodeName,
     presence: Option<Presence>,
-    report: Option<Report>,
+    report: Option<NodeReport>,
     wanted: Option<Assignment>,
     labels: Labels,
     /// The newest run that an event told of.
@@ -133,7 +133,7 @@ impl Node {
         });
     }
 
-    pub(super) fn set_report(&mut self, report: Option<Report>) {
+    pub(super) fn set_report(&mut self, report: Option<NodeReport>) {
         self.report = report;
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use ccm_core::model::node::{NodeName, Token};
-use ccm_core::model::rollout::{Previous, Progress, Rollout, Tally};
+use ccm_core::model::rollout::{PreviousAssignments, Progress, Rollout, Tally};
 
 /// A rollout, and the revision of the page's state that it came with.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct WaveTally<'a> {
 
 impl Shown {
     pub(super) fn new(mut rollout: Rollout, revision: u64) -> Self {
-        rollout.previous = Previous::default();
+        rollout.previous = PreviousAssignments::default();
         rollout.previous_digests.clear();
         Self { rollout, revision }
     }
@@ -41,7 +41,7 @@ impl Shown {
     }
 
     pub(super) fn is_active(&self) -> bool {
-        !self.rollout.state.is_at_rest()
+        !self.rollout.state.is_finished()
     }
 
     pub(super) fn tally(&self) -> Tally {

@@ -5,7 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Slot, Visit, check_owner, check_path, is_false, text};
+use super::{
+    Common, FieldVisitor, InvalidProperty, TemplateField, check_owner, check_path, is_false, text,
+};
 use crate::model::secret::{Secret, redact_url, serialize_url};
 use crate::model::text::{quote, url_scheme};
 
@@ -37,15 +39,15 @@ pub struct Archive {
 
 /// The formats we can unpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArchiveKind {
+pub enum ArchiveFormat {
     Zip,
     TarGz,
     Tar,
 }
 
-impl ArchiveKind {
+impl ArchiveFormat {
     /// Returns the kind that a file name's ending stands for.
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         if name.ends_with(".zip") {
             Some(Self::Zip)
@@ -59,8 +61,8 @@ impl ArchiveKind {
     }
 
     /// Returns the kind of what a URL leads to, by the name of its file.
-    pub fn of_url(url: &str) -> Option<Self> {
-        Self::of(url_file_name(url))
+    pub fn from_url(url: &str) -> Option<Self> {
+        Self::from_name(url_file_name(url))
     }
 }
 
@@ -76,7 +78,7 @@ fn url_file_name(url: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-impl fmt::Display for ArchiveKind {
+impl fmt::Display for ArchiveFormat {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Zip => "zip",
@@ -87,31 +89,31 @@ impl fmt::Display for ArchiveKind {
 }
 
 impl Archive {
-    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), InvalidProperty> {
         let url_kind = self.validate_url()?;
         let suffixes = "must end in .zip, .tar.gz, .tgz, or .tar";
-        let Some(kind) = ArchiveKind::of(&common.name) else {
-            return Err(Invalid::new("name", format!("name {suffixes}")));
+        let Some(kind) = ArchiveFormat::from_name(&common.name) else {
+            return Err(InvalidProperty::new("name", format!("name {suffixes}")));
         };
         if kind != url_kind {
             let message = format!(
                 "url and name must have the same archive type: url is {url_kind}, name is {kind}"
             );
-            return Err(Invalid::new("url", message));
+            return Err(InvalidProperty::new("url", message));
         }
         if !matches!(common.ensure.as_str(), "present" | "absent") {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "ensure",
                 "invalid ensure value: must be one of \"present\" or \"absent\"",
             ));
         }
         if self.cleanup && self.extract_parent.is_empty() {
             let message = "cleanup requires extract_parent to be set";
-            return Err(Invalid::new("cleanup", message));
+            return Err(InvalidProperty::new("cleanup", message));
         }
         if self.cleanup && self.creates.is_empty() {
             let message = "cleanup requires creates to be set";
-            return Err(Invalid::new("cleanup", message));
+            return Err(InvalidProperty::new("cleanup", message));
         }
         let text = "file path must be absolute";
         check_path("name", &common.name, text, text)?;
@@ -126,8 +128,8 @@ impl Archive {
         check_owner(&self.owner, &self.group)
     }
 
-    fn validate_url(&self) -> Result<ArchiveKind, Invalid> {
-        let invalid = |message: &str| Err(Invalid::new("url", message));
+    fn validate_url(&self) -> Result<ArchiveFormat, InvalidProperty> {
+        let invalid = |message: &str| Err(InvalidProperty::new("url", message));
         if self.url.is_empty() {
             return invalid("url cannot be empty");
         }
@@ -142,17 +144,17 @@ impl Archive {
         if name.is_empty() || name == "." {
             return invalid("url must have a filename in the path");
         }
-        match ArchiveKind::of(name) {
+        match ArchiveFormat::from_name(name) {
             Some(kind) => Ok(kind),
             None => invalid("url filename must end in .zip, .tar.gz, .tgz, or .tar"),
         }
     }
 
-    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    pub(super) fn visit_fields<E>(&mut self, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
         text("Url", &mut self.url, visit)?;
         for (key, header) in &mut self.headers {
             let place = format!("[{key}]");
-            visit("Headers", &place, Slot::Text(header.reveal_mut()))?;
+            visit("Headers", &place, TemplateField::Text(header.reveal_mut()))?;
         }
         text("Username", &mut self.username, visit)?;
         text("Password", self.password.reveal_mut(), visit)?;

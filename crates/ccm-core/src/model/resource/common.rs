@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Invalid, Slot, Visit, is_false, text};
+use super::{FieldVisitor, InvalidProperty, TemplateField, is_false, text};
 use crate::model::health::HealthCheck;
 use crate::model::id::Reference;
 use crate::model::registration::Entry;
@@ -43,19 +43,22 @@ pub struct Control {
 }
 
 impl Common {
-    pub(super) fn complete(&mut self) -> Result<(), Invalid> {
+    pub(super) fn complete(&mut self) -> Result<(), InvalidProperty> {
         if self.name.is_empty() {
-            return Err(Invalid::new("name", "name is required"));
+            return Err(InvalidProperty::new("name", "name is required"));
         }
         if self.ensure.is_empty() {
-            return Err(Invalid::new("ensure", "ensure is required"));
+            return Err(InvalidProperty::new("ensure", "ensure is required"));
         }
         if self
             .require
             .iter()
             .any(|item| Reference::parse(item).is_none())
         {
-            return Err(Invalid::new("require", "invalid require properties"));
+            return Err(InvalidProperty::new(
+                "require",
+                "invalid require properties",
+            ));
         }
         for (index, check) in self.health_checks.iter_mut().enumerate() {
             // A check is named after its command unless that is hidden.
@@ -66,7 +69,7 @@ impl Common {
         }
         for entry in &self.register_when_stable {
             entry.validate().map_err(|err| {
-                Invalid::new("register_when_stable", format!("invalid resource: {err}"))
+                InvalidProperty::new("register_when_stable", format!("invalid resource: {err}"))
             })?;
         }
         Ok(())
@@ -88,7 +91,7 @@ impl Common {
         }
     }
 
-    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    pub(super) fn visit_fields<E>(&mut self, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
         text("Name", &mut self.name, visit)?;
         text("Alias", &mut self.alias, visit)?;
         text("Ensure", &mut self.ensure, visit)?;
@@ -103,7 +106,7 @@ impl Common {
                 visit(
                     "HealthChecks",
                     &format!("[{index}].{field}"),
-                    Slot::Text(slot),
+                    TemplateField::Text(slot),
                 )?;
             }
         }
@@ -115,13 +118,17 @@ impl Common {
                 ("Protocol", &mut entry.protocol),
                 ("Address", &mut entry.address),
             ] {
-                visit("RegisterWhenStable", &place(field), Slot::Text(slot))?;
+                visit(
+                    "RegisterWhenStable",
+                    &place(field),
+                    TemplateField::Text(slot),
+                )?;
             }
             for (key, slot) in &mut entry.annotations {
                 let place = place(&format!("Annotations[{key}]"));
-                visit("RegisterWhenStable", &place, Slot::Text(slot))?;
+                visit("RegisterWhenStable", &place, TemplateField::Text(slot))?;
             }
-            let port = Slot::Port(&mut entry.port);
+            let port = TemplateField::Port(&mut entry.port);
             visit("RegisterWhenStable", &place("Port"), port)?;
         }
         Ok(())

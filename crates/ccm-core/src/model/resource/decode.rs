@@ -12,7 +12,7 @@ type Entry = (Node, Node);
 
 /// A resource as declared, with the node that holds its properties.
 #[derive(Debug)]
-pub struct Declared<'a> {
+pub struct DeclaredResource<'a> {
     pub resource: Resource,
     /// Where the resource begins: its name in a list, else its map.
     pub mark: Mark,
@@ -20,9 +20,9 @@ pub struct Declared<'a> {
     properties: Option<&'a Node>,
 }
 
-impl Declared<'_> {
+impl DeclaredResource<'_> {
     /// Returns where a property is written, or where its resource begins.
-    pub fn mark_of(&self, property: &str) -> Mark {
+    pub fn property_mark(&self, property: &str) -> Mark {
         self.properties
             .and_then(|node| node.get(property))
             .map_or(self.mark, |node| node.mark)
@@ -30,7 +30,10 @@ impl Declared<'_> {
 }
 
 /// Reads all resources of one type from the node below the type's name.
-pub fn resources(type_name: TypeName, node: &Node) -> Result<Vec<Declared<'_>>, DocumentError> {
+pub fn read_resources(
+    type_name: TypeName,
+    node: &Node,
+) -> Result<Vec<DeclaredResource<'_>>, DocumentError> {
     if let Some(items) = node.items() {
         return list(type_name, node, items);
     }
@@ -38,7 +41,7 @@ pub fn resources(type_name: TypeName, node: &Node) -> Result<Vec<Declared<'_>>, 
         return Err(not_a_mapping(node));
     };
     let resource = decode(type_name, None, entries, &[])?;
-    Ok(vec![Declared {
+    Ok(vec![DeclaredResource {
         resource,
         mark: node.mark,
         properties: Some(node),
@@ -61,7 +64,7 @@ fn list<'a>(
     type_name: TypeName,
     node: &Node,
     items: &'a [Node],
-) -> Result<Vec<Declared<'a>>, DocumentError> {
+) -> Result<Vec<DeclaredResource<'a>>, DocumentError> {
     if items.is_empty() {
         return Err(not_a_mapping(node));
     }
@@ -95,7 +98,7 @@ fn list<'a>(
             let own = entries_of(properties)?;
             let resource =
                 decode(type_name, Some(name), own, defaults).map_err(|err| err.at(mark))?;
-            Ok(Declared {
+            Ok(DeclaredResource {
                 resource,
                 mark,
                 properties,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Phase, Visit, is_false, list, text};
+use super::{Common, FieldVisitor, InvalidProperty, Phase, is_false, list, text};
 use crate::model::id::Reference;
 use crate::model::secret::REDACTED;
 use crate::model::text::{parse_wait, quote, split_words};
@@ -41,14 +41,14 @@ pub struct Exec {
 
 impl Exec {
     /// Returns how long the command may take, if that is limited.
-    pub fn timeout(&self) -> Result<Option<Duration>, Invalid> {
+    pub fn timeout(&self) -> Result<Option<Duration>, InvalidProperty> {
         if self.timeout.is_empty() {
             return Ok(None);
         }
         match parse_wait(&self.timeout) {
             Ok(limit) if limit.is_zero() => Ok(None),
             Ok(limit) => Ok(Some(limit)),
-            Err(err) => Err(Invalid::new("timeout", err.to_string())),
+            Err(err) => Err(InvalidProperty::new("timeout", err.to_string())),
         }
     }
 
@@ -72,10 +72,10 @@ impl Exec {
         }
     }
 
-    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), InvalidProperty> {
         self.timeout()?;
         if !matches!(common.ensure.as_str(), "present" | "absent") {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "ensure",
                 "invalid ensure value: must be one of \"present\" or \"absent\"",
             ));
@@ -83,9 +83,9 @@ impl Exec {
         // A name is only read as a command line when it is one.
         if self.command.is_empty() && common.provider != "shell" {
             match split_words(&common.name) {
-                Err(err) => return Err(Invalid::new("name", err.to_string())),
+                Err(err) => return Err(InvalidProperty::new("name", err.to_string())),
                 Ok(words) if words.is_empty() => {
-                    return Err(Invalid::new("name", "invalid command"));
+                    return Err(InvalidProperty::new("name", "invalid command"));
                 }
                 Ok(_) => {}
             }
@@ -93,13 +93,13 @@ impl Exec {
         for item in &self.subscribe {
             if Reference::parse(item).is_none() {
                 let message = format!("invalid subscribe format {item}");
-                return Err(Invalid::new("subscribe", message));
+                return Err(InvalidProperty::new("subscribe", message));
             }
         }
         if !self.path.is_empty() {
             for directory in self.path.split(':') {
                 if directory.is_empty() {
-                    return Err(Invalid::new(
+                    return Err(InvalidProperty::new(
                         "path",
                         "invalid path: empty directory in path",
                     ));
@@ -107,7 +107,7 @@ impl Exec {
                 if !directory.starts_with('/') {
                     let message =
                         format!("invalid path: {} is not an absolute path", quote(directory));
-                    return Err(Invalid::new("path", message));
+                    return Err(InvalidProperty::new("path", message));
                 }
             }
         }
@@ -115,7 +115,7 @@ impl Exec {
     }
 
     /// Checks the environment; an item that still holds an expression is checked once resolved.
-    fn validate_environment(&self, is_hidden: bool) -> Result<(), Invalid> {
+    fn validate_environment(&self, is_hidden: bool) -> Result<(), InvalidProperty> {
         for item in &self.environment {
             let fault = match item.split_once('=') {
                 _ if item.contains("{{") || item.contains("${") => continue,
@@ -127,15 +127,15 @@ impl Exec {
             };
             let shown = if is_hidden { REDACTED } else { item };
             let message = format!("invalid environment variable {}: {fault}", quote(shown));
-            return Err(Invalid::new("environment", message));
+            return Err(InvalidProperty::new("environment", message));
         }
         Ok(())
     }
 
-    pub(super) fn visit_texts<E>(
+    pub(super) fn visit_fields<E>(
         &mut self,
         phase: Phase,
-        visit: &mut Visit<'_, E>,
+        visit: &mut FieldVisitor<'_, E>,
     ) -> Result<(), E> {
         match phase {
             Phase::Early => {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use apply::Apply;
-pub use archive::{Archive, ArchiveKind};
+pub use archive::{Archive, ArchiveFormat};
 pub use common::{Common, Control};
 pub use exec::Exec;
 pub use file::{File, FileEnsure, parse_mode};
@@ -38,7 +38,7 @@ use super::value::Value;
 /// Why a property is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Invalid {
+pub struct InvalidProperty {
     /// The property at fault, so that a reader can find its line.
     pub property: &'static str,
     pub message: String,
@@ -46,7 +46,7 @@ pub struct Invalid {
     pub names_resource: bool,
 }
 
-impl Invalid {
+impl InvalidProperty {
     pub fn new(property: &'static str, message: impl Into<String>) -> Self {
         Self {
             property,
@@ -119,7 +119,7 @@ pub enum Phase {
 }
 
 /// A place in a resource that may hold expressions.
-pub enum Slot<'a> {
+pub enum TemplateField<'a> {
     /// Becomes text.
     Text(&'a mut String),
     /// Free data: every text in it becomes a typed value; with `keys`, top-level keys too.
@@ -129,7 +129,7 @@ pub enum Slot<'a> {
 }
 
 /// Takes one slot: the field's name as errors show it, a suffix such as `[2]`, and the place.
-pub type Visit<'v, E> = dyn FnMut(&str, &str, Slot<'_>) -> Result<(), E> + 'v;
+pub type FieldVisitor<'v, E> = dyn FnMut(&str, &str, TemplateField<'_>) -> Result<(), E> + 'v;
 
 impl Resource {
     /// Wraps properties with nothing but a name and a wanted state.
@@ -177,7 +177,7 @@ impl Resource {
     }
 
     /// Fills defaults in and validates; the first fault wins, in upstream's order.
-    pub fn complete(&mut self) -> Result<(), Invalid> {
+    pub fn complete(&mut self) -> Result<(), InvalidProperty> {
         let Self { common, properties } = self;
         if common.ensure.is_empty() {
             common.ensure = match properties {
@@ -202,20 +202,24 @@ impl Resource {
     }
 
     /// Hands every text of a phase that may hold expressions to `visit`.
-    pub fn visit_texts<E>(&mut self, phase: Phase, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    pub fn visit_fields<E>(
+        &mut self,
+        phase: Phase,
+        visit: &mut FieldVisitor<'_, E>,
+    ) -> Result<(), E> {
         if phase == Phase::Early {
-            self.common.visit_texts(visit)?;
+            self.common.visit_fields(visit)?;
         }
         match &mut self.properties {
-            Properties::File(file) => file.visit_texts(phase, visit),
-            Properties::Exec(exec) => exec.visit_texts(phase, visit),
+            Properties::File(file) => file.visit_fields(phase, visit),
+            Properties::Exec(exec) => exec.visit_fields(phase, visit),
             // The other types have nothing to be resolved later.
             _ if phase == Phase::Deferred => Ok(()),
-            Properties::Apply(apply) => apply.visit_texts(visit),
-            Properties::Archive(archive) => archive.visit_texts(visit),
-            Properties::Scaffold(scaffold) => scaffold.visit_texts(visit),
+            Properties::Apply(apply) => apply.visit_fields(visit),
+            Properties::Archive(archive) => archive.visit_fields(visit),
+            Properties::Scaffold(scaffold) => scaffold.visit_fields(visit),
             Properties::Service(service) => list("Subscribe", &mut service.subscribe, visit),
-            Properties::Package(package) => package.visit_texts(visit),
+            Properties::Package(package) => package.visit_fields(visit),
         }
     }
 
@@ -236,7 +240,7 @@ impl Resource {
 
     /// Returns the resource as events may show it: what is marked sensitive is gone, and so are the
     /// secrets of every URL.
-    pub fn shown(self: &Arc<Self>) -> Arc<Self> {
+    pub fn redacted(self: &Arc<Self>) -> Arc<Self> {
         if !self.common.sensitive && !self.may_hold_url() {
             return Arc::clone(self);
         }
@@ -278,15 +282,15 @@ impl Resource {
             *reference = redact_urls(reference).into_owned();
         }
         for phase in [Phase::Early, Phase::Deferred] {
-            let visited: Result<(), Infallible> = self.visit_texts(phase, &mut |_, _, slot| {
+            let visited: Result<(), Infallible> = self.visit_fields(phase, &mut |_, _, slot| {
                 match slot {
-                    Slot::Text(text) => {
+                    TemplateField::Text(text) => {
                         if let Cow::Owned(shown) = redact_urls(text) {
                             *text = shown;
                         }
                     }
-                    Slot::Data { value, .. } => *value = redact_urls_in(value),
-                    Slot::Port(_) => {}
+                    TemplateField::Data { value, .. } => *value = redact_urls_in(value),
+                    TemplateField::Port(_) => {}
                 }
                 Ok(())
             });
@@ -297,14 +301,14 @@ impl Resource {
 }
 
 /// Visits one text.
-fn text<E>(field: &str, text: &mut String, visit: &mut Visit<'_, E>) -> Result<(), E> {
-    visit(field, "", Slot::Text(text))
+fn text<E>(field: &str, text: &mut String, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
+    visit(field, "", TemplateField::Text(text))
 }
 
 /// Visits every text of a list.
-fn list<E>(field: &str, texts: &mut [String], visit: &mut Visit<'_, E>) -> Result<(), E> {
+fn list<E>(field: &str, texts: &mut [String], visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
     for (index, text) in texts.iter_mut().enumerate() {
-        visit(field, &format!("[{index}]"), Slot::Text(text))?;
+        visit(field, &format!("[{index}]"), TemplateField::Text(text))?;
     }
     Ok(())
 }
@@ -320,34 +324,34 @@ fn check_path(
     path: &str,
     not_clean: &str,
     not_absolute: &str,
-) -> Result<(), Invalid> {
+) -> Result<(), InvalidProperty> {
     if super::text::clean_path(path) != path {
-        return Err(Invalid::new(property, not_clean));
+        return Err(InvalidProperty::new(property, not_clean));
     }
     if !path.starts_with('/') {
-        return Err(Invalid::new(property, not_absolute));
+        return Err(InvalidProperty::new(property, not_absolute));
     }
     Ok(())
 }
 
 /// Refuses data that is no mapping; null is none.
-fn check_data(data: Option<&Value>) -> Result<(), Invalid> {
+fn check_data(data: Option<&Value>) -> Result<(), InvalidProperty> {
     match data {
         None | Some(Value::Map(_) | Value::Null) => Ok(()),
         Some(other) => {
             let message = format!("{} was used where mapping is expected", other.kind());
-            Err(Invalid::new("data", message))
+            Err(InvalidProperty::new("data", message))
         }
     }
 }
 
 /// Refuses empty owners and groups.
-fn check_owner(owner: &str, group: &str) -> Result<(), Invalid> {
+fn check_owner(owner: &str, group: &str) -> Result<(), InvalidProperty> {
     if owner.is_empty() {
-        return Err(Invalid::new("owner", "owner cannot be empty"));
+        return Err(InvalidProperty::new("owner", "owner cannot be empty"));
     }
     if group.is_empty() {
-        return Err(Invalid::new("group", "group cannot be empty"));
+        return Err(InvalidProperty::new("group", "group cannot be empty"));
     }
     Ok(())
 }
@@ -381,11 +385,11 @@ fn is_dangerous(c: char) -> bool {
 }
 
 /// Refuses names that a package manager or systemctl could take for something else.
-fn check_word(what: &str, name: &str) -> Result<(), Invalid> {
+fn check_word(what: &str, name: &str) -> Result<(), InvalidProperty> {
     let quoted = || super::text::quote(name);
     if name.contains(is_dangerous) {
         let message = format!("{what} name contains dangerous characters: {}", quoted());
-        return Err(Invalid::new("name", message));
+        return Err(InvalidProperty::new("name", message));
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._+:~-".contains(c);
     if !name.chars().all(allowed) {
@@ -393,11 +397,11 @@ fn check_word(what: &str, name: &str) -> Result<(), Invalid> {
             "{what} name contains invalid characters: {} (allowed: alphanumeric, ._+:~-)",
             quoted()
         );
-        return Err(Invalid::new("name", message));
+        return Err(InvalidProperty::new("name", message));
     }
     if name.starts_with('-') {
         let message = format!("{what} name must not start with a hyphen: {}", quoted());
-        return Err(Invalid::new("name", message));
+        return Err(InvalidProperty::new("name", message));
     }
     Ok(())
 }

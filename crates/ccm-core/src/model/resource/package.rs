@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, Visit, check_word, is_dangerous, list, text};
+use super::{Common, FieldVisitor, InvalidProperty, check_word, is_dangerous, list, text};
 use crate::model::text::{clean_path, parse_wait, quote};
 
 /// How long another package manager at work is waited for, unless told otherwise.
@@ -53,27 +53,27 @@ impl UpdateIndex {
 
 impl Package {
     /// Returns how long another package manager at work is waited for.
-    pub fn lock_timeout(&self) -> Result<Duration, Invalid> {
+    pub fn lock_timeout(&self) -> Result<Duration, InvalidProperty> {
         wait("lock_timeout", &self.lock_timeout, LOCK_TIMEOUT)
     }
 
     /// Returns how old the index may be before it is stale.
-    pub fn index_max_age(&self) -> Result<Duration, Invalid> {
+    pub fn index_max_age(&self) -> Result<Duration, InvalidProperty> {
         wait("index_max_age", &self.index_max_age, INDEX_MAX_AGE)
     }
 
-    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), InvalidProperty> {
         check_name(common)?;
         check_version(&common.ensure)?;
         if !self.options.is_empty() && !is_module(&common.provider) {
             // To apt-get and dnf an option can be any command at all.
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "options",
                 "package options are for CFEngine modules: set provider to cfengine",
             ));
         }
         if self.options.iter().any(|option| option.contains('\n')) {
-            return Err(Invalid::new(
+            return Err(InvalidProperty::new(
                 "options",
                 "package options must not hold line breaks",
             ));
@@ -83,26 +83,30 @@ impl Package {
         Ok(())
     }
 
-    pub(super) fn visit_texts<E>(&mut self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+    pub(super) fn visit_fields<E>(&mut self, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
         text("IndexMaxAge", &mut self.index_max_age, visit)?;
         text("LockTimeout", &mut self.lock_timeout, visit)?;
         list("Options", &mut self.options, visit)
     }
 }
 
-fn wait(property: &'static str, text: &str, default: Duration) -> Result<Duration, Invalid> {
+fn wait(
+    property: &'static str,
+    text: &str,
+    default: Duration,
+) -> Result<Duration, InvalidProperty> {
     match text {
         "" => Ok(default),
-        text => parse_wait(text).map_err(|err| Invalid::new(property, err.to_string())),
+        text => parse_wait(text).map_err(|err| InvalidProperty::new(property, err.to_string())),
     }
 }
 
 /// Takes names, and paths of package files; of paths only those that can be nothing else.
-fn check_name(common: &Common) -> Result<(), Invalid> {
+fn check_name(common: &Common) -> Result<(), InvalidProperty> {
     let name = common.name.as_str();
     let refuse = |what: &str| {
         let message = format!("package name {what}: {}", quote(name));
-        Err(Invalid::new("name", message))
+        Err(InvalidProperty::new("name", message))
     };
     if is_package_file(name, &common.provider) && !name.contains(is_dangerous) {
         if clean_path(name) != name {
@@ -140,10 +144,10 @@ fn is_package_file(name: &str, provider: &str) -> bool {
     name.starts_with('/') && is_file
 }
 
-fn check_version(ensure: &str) -> Result<(), Invalid> {
+fn check_version(ensure: &str) -> Result<(), InvalidProperty> {
     let refuse = |what: &str| {
         let message = format!("package version/ensure {what}: {}", quote(ensure));
-        Err(Invalid::new("ensure", message))
+        Err(InvalidProperty::new("ensure", message))
     };
     if ensure.contains(is_dangerous) {
         return refuse("contains dangerous characters");

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Invalid, check_word, is_false};
+use super::{Common, InvalidProperty, check_word, is_false};
 use crate::model::id::Reference;
 use crate::model::text::quote;
 
@@ -21,13 +21,13 @@ pub struct Service {
 }
 
 impl Service {
-    pub(super) fn validate(&self, common: &Common) -> Result<(), Invalid> {
+    pub(super) fn validate(&self, common: &Common) -> Result<(), InvalidProperty> {
         if !matches!(common.ensure.as_str(), "running" | "stopped") {
             let message = format!(
                 "invalid ensure value: invalid ensure property {} expects \"running\" or \"stopped\"",
                 quote(&common.ensure)
             );
-            return Err(Invalid::new("ensure", message));
+            return Err(InvalidProperty::new("ensure", message));
         }
         check_word("service", &common.name)?;
         if self
@@ -35,7 +35,10 @@ impl Service {
             .iter()
             .any(|item| Reference::parse(item).is_none())
         {
-            return Err(Invalid::new("subscribe", "invalid subscribe format"));
+            return Err(InvalidProperty::new(
+                "subscribe",
+                "invalid subscribe format",
+            ));
         }
         Ok(())
     }

@@ -1,17 +1,17 @@
-use super::decode::{property_names, resources};
+use super::decode::{property_names, read_resources};
 use super::*;
 use crate::model::document::parse;
 use crate::model::json;
 
 fn read(type_name: TypeName, text: &str) -> Vec<Resource> {
     let node = parse(text).unwrap();
-    let declared = resources(type_name, &node).unwrap();
+    let declared = read_resources(type_name, &node).unwrap();
     declared.into_iter().map(|item| item.resource).collect()
 }
 
 fn read_error(type_name: TypeName, text: &str) -> String {
     let node = parse(text).unwrap();
-    resources(type_name, &node).unwrap_err().to_string()
+    read_resources(type_name, &node).unwrap_err().to_string()
 }
 
 fn fault(type_name: TypeName, text: &str) -> String {
@@ -171,10 +171,10 @@ fn secrets_are_redacted_wherever_a_resource_is_shown() {
         TypeName::Archive,
         "name: /a.zip\nurl: https://u:pw@h/a.zip\npassword: pw\nheaders: {X-Token: abc}",
     );
-    let shown = json::compact(&*Arc::new(all[0].clone()).shown()).unwrap();
+    let shown = json::compact(&*Arc::new(all[0].clone()).redacted()).unwrap();
     assert!(!shown.contains("pw") && !shown.contains("abc"), "{shown}");
     let all = read(TypeName::File, "name: /a\ncontent: hush\nsensitive: true");
-    let shown = json::compact(&*Arc::new(all[0].clone()).shown()).unwrap();
+    let shown = json::compact(&*Arc::new(all[0].clone()).redacted()).unwrap();
     assert!(
         !shown.contains("hush") && shown.contains("REDACTED"),
         "{shown}"

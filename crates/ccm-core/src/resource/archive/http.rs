@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::{Host, Progress, ResourceError};
-use crate::model::resource::{Archive, ArchiveKind};
+use crate::model::resource::{Archive, ArchiveFormat};
 use crate::system::files::{self, Attributes, Durability};
-use crate::system::http::{self, Reply, Request, Watch};
+use crate::system::http::{self, OnProgress, Reply, Request};
 use crate::system::unpack::{self, Limits, Rules};
 use crate::system::{AccountError, FileError, HttpError};
 
@@ -48,7 +48,7 @@ pub(super) fn download(
     };
     let watch = |bytes, of| tell(Progress::Received { bytes, of });
     let mut request = Request::new(&archive.url, TIME_LIMIT, SIZE_LIMIT);
-    request.watch = Some(Watch(&watch));
+    request.progress = Some(OnProgress(&watch));
     let headers = archive.headers.iter();
     request.headers = headers
         .map(|(name, value)| (name.as_str(), value))
@@ -81,7 +81,7 @@ fn check(archive: &Archive, got: &str) -> Result<(), DownloadError> {
 pub(super) fn extract(path: &Path, archive: &Archive) -> Result<(), ResourceError> {
     let kind = path
         .to_str()
-        .and_then(ArchiveKind::of)
+        .and_then(ArchiveFormat::from_name)
         .ok_or(ResourceError::ArchiveType)?;
     let parent = Path::new(&archive.extract_parent);
     if files::inspect(parent, true)?.is_none() {

@@ -10,9 +10,9 @@ use std::collections::HashSet;
 
 use super::super::{Host, ProviderError};
 use super::{
-    Instance, PackageError, PackageProvider, Provider, Target, Wanted, describe, names_of,
+    Instance, PackageError, PackageProvider, Provider, Target, VersionSpec, describe, names_of,
 };
-use crate::model::resource::{Invalid, Package, Properties, Resource};
+use crate::model::resource::{InvalidProperty, Package, Properties, Resource};
 use crate::model::text::quote;
 use crate::system::FileLock;
 
@@ -20,7 +20,7 @@ const LATEST: &str = "latest";
 
 /// A package somebody names. Empty parts may be anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct PackageSpec {
     /// A name, or the path of a package file.
     pub name: String,
     pub version: String,
@@ -83,27 +83,27 @@ impl<'a> Batch<'a> {
     }
 
     /// Returns what is in a package file.
-    pub fn open_file(&self, wish: &Wish) -> Result<Instance, PackageError> {
+    pub fn open_file(&self, wish: &PackageSpec) -> Result<Instance, PackageError> {
         if !wish.name.starts_with('/') {
             let name = quote(&wish.name);
             let message = format!("package file must be named by its whole path: {name}");
-            return Err(Invalid::new("name", message).into());
+            return Err(InvalidProperty::new("name", message).into());
         }
         self.check(wish)?;
         self.open().open_file(&wish.name)
     }
 
     /// Refuses what is no name, or could be more than a package to a package manager.
-    pub fn check_name(&self, wish: &Wish) -> Result<(), PackageError> {
+    pub fn check_name(&self, wish: &PackageSpec) -> Result<(), PackageError> {
         if wish.name.starts_with('/') {
             let name = quote(&wish.name);
             let message = format!("package name must not be a path: {name}");
-            return Err(Invalid::new("name", message).into());
+            return Err(InvalidProperty::new("name", message).into());
         }
         self.check(wish)
     }
 
-    fn check(&self, wish: &Wish) -> Result<(), PackageError> {
+    fn check(&self, wish: &PackageSpec) -> Result<(), PackageError> {
         let version = match wish.version.as_str() {
             "" => LATEST,
             version => version,
@@ -116,22 +116,22 @@ impl<'a> Batch<'a> {
         if !wish.arch.chars().all(allowed) {
             let arch = quote(&wish.arch);
             let message = format!("package architecture contains invalid characters: {arch}");
-            return Err(Invalid::new("architecture", message).into());
+            return Err(InvalidProperty::new("architecture", message).into());
         }
         Ok(())
     }
 
     /// Installs packages by name: the version named, else the latest. A package that is installed
     /// for several architectures gets it for all of them, unless the wish names one.
-    pub fn install(&self, wishes: &[Wish]) -> Result<(), BatchError> {
+    pub fn install(&self, wishes: &[PackageSpec]) -> Result<(), BatchError> {
         let open = self.open();
         let found = self.find_each(wishes, &*open)?;
         let mut targets = Vec::new();
         for (wish, installed) in wishes.iter().zip(&found) {
             let wanted = |is_installed: bool| match (wish.version.as_str(), is_installed) {
-                ("" | LATEST, true) => Wanted::Latest,
-                ("" | LATEST, false) => Wanted::Any,
-                (version, _) => Wanted::Exactly(version.into()),
+                ("" | LATEST, true) => VersionSpec::Latest,
+                ("" | LATEST, false) => VersionSpec::Any,
+                (version, _) => VersionSpec::Exactly(version.into()),
             };
             if wish.arch.is_empty() && !installed.is_empty() {
                 targets.extend(installed.iter().map(|one| by_name(one, wanted(true))));
@@ -150,7 +150,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Installs package files, which must hold what the wish says.
-    pub fn install_files(&self, wishes: &[Wish]) -> Result<(), BatchError> {
+    pub fn install_files(&self, wishes: &[PackageSpec]) -> Result<(), BatchError> {
         let open = self.open();
         let files = for_each(wishes, |wish| {
             let found = self.open_file(wish)?;
@@ -172,7 +172,7 @@ impl<'a> Batch<'a> {
         for (wish, file) in wishes.iter().zip(&files) {
             targets.push(Target {
                 file: Some(&wish.name),
-                ..by_name(file, Wanted::Exactly(file.whole_version()))
+                ..by_name(file, VersionSpec::Exactly(file.whole_version()))
             });
         }
         self.change(wishes, &targets, |targets| open.install(targets))
@@ -180,7 +180,7 @@ impl<'a> Batch<'a> {
 
     /// Removes all that is installed of the packages named, as far as version and architecture
     /// match. What is not there needs no removal.
-    pub fn remove(&self, wishes: &[Wish]) -> Result<(), BatchError> {
+    pub fn remove(&self, wishes: &[PackageSpec]) -> Result<(), BatchError> {
         let open = self.open();
         let mut found = self.find_each(wishes, &*open)?;
         for (index, (wish, installed)) in wishes.iter().zip(&mut found).enumerate() {
@@ -198,7 +198,7 @@ impl<'a> Batch<'a> {
             }
             *installed = matching;
         }
-        let target = |one| by_name(one, Wanted::Exactly(Instance::whole_version(one)));
+        let target = |one| by_name(one, VersionSpec::Exactly(Instance::whole_version(one)));
         let targets = without_repeats(found.iter().flatten().map(target).collect());
         self.change(wishes, &targets, |targets| open.uninstall(targets))
     }
@@ -206,7 +206,7 @@ impl<'a> Batch<'a> {
     /// Returns what is installed of each package, after all of them were checked.
     fn find_each(
         &self,
-        wishes: &[Wish],
+        wishes: &[PackageSpec],
         open: &dyn PackageProvider,
     ) -> Result<Vec<Vec<Instance>>, BatchError> {
         for_each(wishes, |wish| self.check_name(wish))?;
@@ -224,7 +224,7 @@ impl<'a> Batch<'a> {
     /// Carries a change out, alone among all of us on this machine.
     fn change(
         &self,
-        wishes: &[Wish],
+        wishes: &[PackageSpec],
         targets: &[Target<'_>],
         run: impl FnOnce(&[Target<'_>]) -> Result<Vec<String>, PackageError>,
     ) -> Result<(), BatchError> {
@@ -251,7 +251,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-fn by_name(instance: &Instance, version: Wanted) -> Target<'_> {
+fn by_name(instance: &Instance, version: VersionSpec) -> Target<'_> {
     Target {
         package: &instance.name,
         file: None,
@@ -276,8 +276,8 @@ fn about(index: usize, error: PackageError) -> BatchError {
 
 /// Asks something of every wish, up to the first that fails.
 fn for_each<T>(
-    wishes: &[Wish],
-    ask: impl Fn(&Wish) -> Result<T, PackageError>,
+    wishes: &[PackageSpec],
+    ask: impl Fn(&PackageSpec) -> Result<T, PackageError>,
 ) -> Result<Vec<T>, BatchError> {
     let ask = |(index, wish)| ask(wish).map_err(|error| about(index, error));
     wishes.iter().enumerate().map(ask).collect()

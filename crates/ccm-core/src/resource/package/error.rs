@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::cfengine::ModuleError;
 use super::versions::VersionError;
-use crate::model::resource::Invalid;
+use crate::model::resource::InvalidProperty;
 use crate::model::text::quote;
 use crate::system::{FileError, LockError, Output, RunError};
 
@@ -32,24 +32,24 @@ pub enum PackageError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidProperty),
     #[error(transparent)]
     Version(#[from] VersionError),
     #[error(transparent)]
     Module(#[from] ModuleError),
     #[error(
-        "failed to install package {}, apt-get exited {code}{complaint}",
+        "failed to install package {}, apt-get exited {code}{error_output}",
         quote(package)
     )]
     AptInstall {
         package: String,
         code: i32,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
-    #[error("failed to uninstall {package}{complaint}")]
+    #[error("failed to uninstall {package}{error_output}")]
     AptUninstall {
         package: String,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
     #[error("failed to uninstall {package}: {cause}")]
     AptNotStarted {
@@ -57,40 +57,40 @@ pub enum PackageError {
         #[source]
         cause: Box<PackageError>,
     },
-    #[error("could not find Candidate: line in apt-cache policy output for {package}{complaint}")]
+    #[error("could not find Candidate: line in apt-cache policy output for {package}{error_output}")]
     NoCandidateLine {
         package: String,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
     #[error("package {} has no version that could be installed", quote(.0))]
     NoCandidate(String),
     #[error(
-        "failed to Install package {}, dnf exited {code}{complaint}",
+        "failed to Install package {}, dnf exited {code}{error_output}",
         quote(package)
     )]
     DnfInstall {
         package: String,
         code: i32,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
-    #[error("failed to {verb} {package}, dnf exited {code}{complaint}")]
+    #[error("failed to {verb} {package}, dnf exited {code}{error_output}")]
     Dnf {
         verb: &'static str,
         package: String,
         code: i32,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
-    #[error("failed to update the package index, {program} exited {code}{complaint}")]
+    #[error("failed to update the package index, {program} exited {code}{error_output}")]
     Index {
         program: &'static str,
         code: i32,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
-    #[error("failed to query packages, {program} exited {code}{complaint}")]
+    #[error("failed to query packages, {program} exited {code}{error_output}")]
     Query {
         program: &'static str,
         code: i32,
-        complaint: Complaint,
+        error_output: ErrorOutput,
     },
     #[error("failed to parse {command} output for {package}")]
     Parse {
@@ -108,8 +108,8 @@ pub enum PackageError {
     },
     #[error("{program} printed more than {limit} bytes")]
     TooMuch { program: String, limit: usize },
-    #[error("could not read package file {path}{complaint}")]
-    NotAPackage { path: String, complaint: Complaint },
+    #[error("could not read package file {path}{error_output}")]
+    NotAPackage { path: String, error_output: ErrorOutput },
     #[error("package file {path} holds version {held}, requested {wanted}")]
     OtherVersion {
         path: String,
@@ -121,10 +121,10 @@ pub enum PackageError {
 /// The last lines a package manager printed about its failure, on one line. Prints as nothing
 /// when there were none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Complaint(Vec<String>);
+pub struct ErrorOutput(Vec<String>);
 
-impl Complaint {
-    /// Returns a complaint of these lines.
+impl ErrorOutput {
+    /// Returns a error_output of these lines.
     pub fn new(lines: Vec<String>) -> Self {
         Self(lines)
     }
@@ -181,7 +181,7 @@ fn last_lines(text: &str) -> Vec<String> {
     lines.into_iter().skip(skipped).map(shorten).collect()
 }
 
-impl fmt::Display for Complaint {
+impl fmt::Display for ErrorOutput {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return Ok(());
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     fn of_dnf(stdout: &str, stderr: &str) -> String {
-        Complaint::of_dnf(&Output {
+        ErrorOutput::of_dnf(&Output {
             code: 1,
             stdout: stdout.into(),
             stderr: stderr.into(),

@@ -4,8 +4,8 @@
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::super::{Managed, Planned, ProviderError, ResourceError, Selected, select_provider};
-use super::scripted_host::{Answered, ScriptedHost, try_all};
+use super::super::{ManagedResource, PlannedChange, ProviderError, ResourceError, SelectedProvider, select_provider};
+use super::scripted_host::{ScriptedCommand, ScriptedHost, run_cases};
 use super::*;
 use crate::model::resource::{Properties, decode};
 use crate::model::{TypeName, document};
@@ -27,7 +27,7 @@ struct Case {
     #[serde(default)]
     noop: bool,
     #[serde(default)]
-    commands: Vec<Answered>,
+    commands: Vec<ScriptedCommand>,
     expect: Expected,
 }
 
@@ -40,18 +40,18 @@ struct Expected {
     ensure: String,
     metadata: Json,
     /// What the package manager complained about although the state was reached.
-    complaint: Vec<String>,
+    error_output: Vec<String>,
 }
 
 #[test]
 fn every_provider_runs_exactly_the_commands_of_its_cases() {
-    let count = try_all("package", |case: &Case| (case.name.clone(), run(case)));
+    let count = run_cases("package", |case: &Case| (case.name.clone(), run(case)));
     assert!(count > 50, "{count} cases found");
 }
 
 fn resource_of(properties: &Json) -> Resource {
     let node = document::parse(&properties.to_string()).unwrap();
-    let mut declared = decode::resources(TypeName::Package, &node).unwrap();
+    let mut declared = decode::read_resources(TypeName::Package, &node).unwrap();
     declared.remove(0).resource
 }
 
@@ -61,7 +61,7 @@ fn run(case: &Case) -> Result<(), String> {
         scripted.runner.install(program);
     }
     for command in &case.commands {
-        scripted.answer(command);
+        scripted.expect(command);
     }
     if case.many {
         scripted.shared.expect_many();
@@ -94,9 +94,9 @@ fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
     if case.noop {
         found.noop_message.clone_from(&plan.message);
     } else if !plan.is_empty() {
-        let (after, complaint) = carry_out(&managed, &planned, host).map_err(text)?;
+        let (after, error_output) = carry_out(&managed, &planned, host).map_err(text)?;
         found.changed = after.detail != before.detail;
-        found.complaint = complaint;
+        found.error_output = error_output;
         state = after;
     }
     found.ensure = state.common.ensure;
@@ -104,21 +104,21 @@ fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
     Ok(found)
 }
 
-fn managed<'a>(resource: &'a Resource, host: Host<'_>) -> Result<Managed<'a>, ProviderError> {
+fn managed<'a>(resource: &'a Resource, host: Host<'_>) -> Result<ManagedResource<'a>, ProviderError> {
     match select_provider(resource, host)? {
-        Selected::Managed(managed) => Ok(managed),
-        Selected::Manifest(_) => panic!("no package"),
+        SelectedProvider::Managed(managed) => Ok(managed),
+        SelectedProvider::Manifest(_) => panic!("no package"),
     }
 }
 
 fn carry_out(
-    managed: &Managed<'_>,
-    planned: &Planned<'_>,
+    managed: &ManagedResource<'_>,
+    planned: &PlannedChange<'_>,
     host: Host<'_>,
 ) -> Result<(State, Vec<String>), ResourceError> {
     let mut done = planned.change(host, &|_| {})?;
     let after = managed.verify(&mut done, host)?;
-    Ok((after, done.complaint))
+    Ok((after, done.error_output))
 }
 
 fn package(name: &str) -> Resource {
@@ -144,7 +144,7 @@ fn two_hundred_packages_of_a_run_cost_one_process() {
     let lines: String = (0..200)
         .map(|number| format!("p{number} 1.{number} amd64 installed\n"))
         .collect();
-    scripted.runner.answer(&LIST, 0, &lines);
+    scripted.runner.reply(&LIST, 0, &lines);
     scripted.shared.expect_many();
     for number in 0..200 {
         let state = inspect_apt(&package(&format!("p{number}")), scripted.host());
@@ -160,8 +160,8 @@ fn two_hundred_packages_of_a_run_cost_one_process() {
 #[test]
 fn a_list_is_read_again_after_a_change() {
     let scripted = ScriptedHost::new();
-    scripted.runner.answer(&LIST, 0, "a 1 amd64 installed\n");
-    scripted.runner.answer(&LIST, 0, "a 2 amd64 installed\n");
+    scripted.runner.reply(&LIST, 0, "a 1 amd64 installed\n");
+    scripted.runner.reply(&LIST, 0, "a 2 amd64 installed\n");
     scripted.shared.expect_many();
     assert_eq!(
         inspect_apt(&package("a"), scripted.host()).common.ensure,
@@ -179,7 +179,7 @@ fn every_command_of_apt_is_told_not_to_ask_anyone() {
     let scripted = ScriptedHost::new();
     scripted
         .runner
-        .answer(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
+        .reply(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
     inspect_apt(&package("a"), scripted.host());
     let env: Vec<String> = scripted.runner.calls()[0]
         .env
@@ -251,7 +251,7 @@ fn one_of_us_waits_for_the_other_and_says_for_whom() {
     let scripted = ScriptedHost::new();
     scripted
         .runner
-        .answer(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
+        .reply(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
     let patience = Duration::from_secs(60);
     let _held = FileLock::acquire(
         scripted.shared.lock_file(),

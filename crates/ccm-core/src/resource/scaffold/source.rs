@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::super::Host;
 use super::ScaffoldError;
-use crate::model::resource::ArchiveKind;
+use crate::model::resource::ArchiveFormat;
 use crate::model::secret::redact_url;
 use crate::model::text::{clean_path, url_scheme};
 use crate::system::files::{self, Attributes, Durability, FileKind, PrivateDir};
@@ -26,14 +26,14 @@ const SIZE_LIMIT: u64 = 256 << 20;
 
 /// The archives that the scaffolds of one run have unpacked.
 #[derive(Debug)]
-pub struct Sources {
+pub struct SourceCache {
     /// By what tells one archive from another.
     unpacked: RefCell<BTreeMap<String, PrivateDir>>,
     /// Where they are unpacked.
     temporary: PathBuf,
 }
 
-impl Default for Sources {
+impl Default for SourceCache {
     fn default() -> Self {
         Self {
             unpacked: RefCell::default(),
@@ -42,7 +42,7 @@ impl Default for Sources {
     }
 }
 
-impl Sources {
+impl SourceCache {
     /// Returns the directory of a source's templates.
     pub(super) fn directory(&self, source: &str, host: Host<'_>) -> Result<PathBuf, ScaffoldError> {
         match url_scheme(source).filter(|(_, rest)| rest.starts_with("//")) {
@@ -50,7 +50,7 @@ impl Sources {
                 let is_http = ["http", "https"]
                     .iter()
                     .any(|known| scheme.eq_ignore_ascii_case(known));
-                let kind = ArchiveKind::of_url(source).filter(|_| is_http);
+                let kind = ArchiveFormat::from_url(source).filter(|_| is_http);
                 let unsupported =
                     || ScaffoldError::UnsupportedSource(redact_url(source).into_owned());
                 self.remote(source, kind.ok_or_else(unsupported)?, host)
@@ -67,7 +67,7 @@ impl Sources {
     fn remote(
         &self,
         url: &str,
-        kind: ArchiveKind,
+        kind: ArchiveFormat,
         host: Host<'_>,
     ) -> Result<PathBuf, ScaffoldError> {
         self.once(url, |directory| {
@@ -86,7 +86,7 @@ impl Sources {
     fn local(&self, path: &Path) -> Result<PathBuf, ScaffoldError> {
         let seen = files::inspect(path, true).map_err(ScaffoldError::Source)?;
         let seen = seen.filter(|seen| seen.kind == FileKind::Regular);
-        let kind = path.to_str().and_then(ArchiveKind::of);
+        let kind = path.to_str().and_then(ArchiveFormat::from_name);
         let (Some(seen), Some(kind)) = (seen, kind) else {
             return Ok(path.to_owned());
         };
@@ -116,7 +116,11 @@ fn templates(directory: &Path) -> PathBuf {
     directory.join("templates")
 }
 
-fn unpack_below(directory: &Path, archive: &Path, kind: ArchiveKind) -> Result<(), ScaffoldError> {
+fn unpack_below(
+    directory: &Path,
+    archive: &Path,
+    kind: ArchiveFormat,
+) -> Result<(), ScaffoldError> {
     let into = templates(directory);
     files::create_private_dir(&into)?;
     unpack::unpack(archive, kind, &into, Rules::Bundle, Limits::BUNDLE)?;

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 
 use super::files::{self, FileError, Tree, failed};
 use super::{Cause, Digester};
-use crate::model::resource::ArchiveKind;
+use crate::model::resource::ArchiveFormat;
 use rules::{Checked, Gate};
 
 pub use rules::{Limits, Refusal, Rules};
@@ -65,7 +65,7 @@ pub enum UnpackError {
 /// relative to that directory.
 pub fn unpack(
     archive: &Path,
-    kind: ArchiveKind,
+    kind: ArchiveFormat,
     into: &Path,
     rules: Rules,
     limits: Limits,
@@ -78,7 +78,7 @@ pub fn unpack(
 pub fn unpack_checked(
     archive: &Path,
     checksum: &str,
-    kind: ArchiveKind,
+    kind: ArchiveFormat,
     into: &Path,
     rules: Rules,
     limits: Limits,
@@ -158,16 +158,16 @@ impl From<FileError> for Stop {
 /// An archive, open.
 struct Source<'a> {
     path: &'a Path,
-    kind: ArchiveKind,
+    kind: ArchiveFormat,
     file: File,
     size: u64,
 }
 
 impl<'a> Source<'a> {
-    fn open(path: &'a Path, kind: ArchiveKind) -> Result<Self, UnpackError> {
+    fn open(path: &'a Path, kind: ArchiveFormat) -> Result<Self, UnpackError> {
         let file = files::open(path)?;
         let size = file.metadata().map_err(failed("stat", path))?.len();
-        if kind == ArchiveKind::TarGz {
+        if kind == ArchiveFormat::TarGz {
             let mut magic = Vec::new();
             let mut start = (&file).take(2);
             start
@@ -239,9 +239,9 @@ impl<'a> Source<'a> {
         (&self.file).rewind()?;
         let file = BufReader::with_capacity(CHUNK, &self.file);
         match self.kind {
-            ArchiveKind::Zip => zip::each(file, pass),
-            ArchiveKind::Tar => tar::each(file, pass).map(drop),
-            ArchiveKind::TarGz => {
+            ArchiveFormat::Zip => zip::each(file, pass),
+            ArchiveFormat::Tar => tar::each(file, pass).map(drop),
+            ArchiveFormat::TarGz => {
                 let decoder = flate2::bufread::MultiGzDecoder::new(file);
                 let mut rest = tar::each(decoder, pass)?;
                 // After the last entry comes the checksum of all before it.

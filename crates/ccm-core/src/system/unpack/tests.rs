@@ -39,7 +39,7 @@ impl Room {
     fn unpack_as(
         &self,
         bytes: &[u8],
-        kind: ArchiveKind,
+        kind: ArchiveFormat,
         rules: Rules,
         limits: Limits,
     ) -> Result<Vec<PathBuf>, String> {
@@ -49,7 +49,7 @@ impl Room {
             .map_err(|err| err.to_string().replace(&archive.display().to_string(), "A"))
     }
 
-    fn unpack(&self, bytes: &[u8], kind: ArchiveKind) -> Result<Vec<PathBuf>, String> {
+    fn unpack(&self, bytes: &[u8], kind: ArchiveFormat) -> Result<Vec<PathBuf>, String> {
         self.unpack_as(bytes, kind, Rules::Archive, Limits::ARCHIVE)
     }
 
@@ -121,13 +121,13 @@ fn zip_of(items: &[Item<'_>]) -> Vec<u8> {
     writer.finish().unwrap().into_inner()
 }
 
-fn all_kinds(items: &[Item<'_>]) -> [(Vec<u8>, ArchiveKind); 3] {
+fn all_kinds(items: &[Item<'_>]) -> [(Vec<u8>, ArchiveFormat); 3] {
     let tar = tar_of(items);
     let compressed = gzip(&tar);
     [
-        (tar, ArchiveKind::Tar),
-        (compressed, ArchiveKind::TarGz),
-        (zip_of(items), ArchiveKind::Zip),
+        (tar, ArchiveFormat::Tar),
+        (compressed, ArchiveFormat::TarGz),
+        (zip_of(items), ArchiveFormat::Zip),
     ]
 }
 
@@ -142,7 +142,7 @@ fn an_archive_that_was_replaced_is_not_unpacked() {
         unpack_checked(
             &archive,
             checksum,
-            ArchiveKind::Tar,
+            ArchiveFormat::Tar,
             &room.at("in"),
             rules,
             limits,
@@ -188,7 +188,7 @@ fn modes_are_kept_without_the_bits_that_lend_power() {
 #[test]
 fn owners_stay_behind_and_times_come_along() {
     let room = Room::new();
-    room.unpack(&tar_of(&[(FILE, "file", "x")]), ArchiveKind::Tar)
+    room.unpack(&tar_of(&[(FILE, "file", "x")]), ArchiveFormat::Tar)
         .unwrap();
     let found = room.at("in/file").metadata().unwrap();
     assert_eq!(found.uid(), room.at("in").metadata().unwrap().uid());
@@ -215,7 +215,7 @@ fn unpacking_again_replaces_what_is_there() {
 fn a_hard_link_is_a_second_name() {
     let room = Room::new();
     let bytes = tar_of(&[(FILE, "d/a", "x"), (HARD, "e/b", "d/a")]);
-    room.unpack(&bytes, ArchiveKind::Tar).unwrap();
+    room.unpack(&bytes, ArchiveFormat::Tar).unwrap();
     assert_eq!(room.at("in/e/b").metadata().unwrap().nlink(), 2);
 }
 
@@ -228,7 +228,7 @@ fn a_directory_that_forbids_writing_gets_its_files_first() {
         builder.append(&header, io::empty()).unwrap();
     }
     let room = Room::new();
-    room.unpack(&builder.into_inner().unwrap(), ArchiveKind::Tar)
+    room.unpack(&builder.into_inner().unwrap(), ArchiveFormat::Tar)
         .unwrap();
     assert_eq!(room.mode("in/d"), 0o555);
     assert_eq!(room.mode("in/d/f"), 0o444);
@@ -336,7 +336,9 @@ fn what_only_tar_can_hold_is_refused_too() {
         ),
     ] {
         let room = Room::new();
-        let error = room.unpack(&tar_of(&items), ArchiveKind::Tar).unwrap_err();
+        let error = room
+            .unpack(&tar_of(&items), ArchiveFormat::Tar)
+            .unwrap_err();
         assert_eq!(
             error,
             format!("refusing to unpack A: entry \"h\": {reason}")
@@ -350,7 +352,7 @@ fn a_link_on_disk_is_not_written_through() {
     let room = Room::new();
     symlink("../out", room.at("in/link")).unwrap();
     let bytes = tar_of(&[(FILE, "link/x", "x")]);
-    let error = room.unpack(&bytes, ArchiveKind::Tar).unwrap_err();
+    let error = room.unpack(&bytes, ArchiveFormat::Tar).unwrap_err();
     assert!(
         error.ends_with("in/link is a symlink; refusing to write through it"),
         "{error}"
@@ -370,7 +372,7 @@ fn an_archive_that_is_cut_off_leaves_nothing() {
     // The checksum of a compressed tar is behind its last entry.
     let bytes = gzip(&tar_of(&[(FILE, "a", "x")]));
     let room = Room::new();
-    room.unpack(&bytes[..bytes.len() - 4], ArchiveKind::TarGz)
+    room.unpack(&bytes[..bytes.len() - 4], ArchiveFormat::TarGz)
         .unwrap_err();
     room.assert_untouched();
 }
@@ -387,7 +389,7 @@ fn damage_inside_a_zip_is_found_before_anything_is_written() {
     let at = bytes.windows(12).rposition(|part| part == b"some content");
     bytes[at.unwrap()] ^= 1;
     let room = Room::new();
-    let error = room.unpack(&bytes, ArchiveKind::Zip).unwrap_err();
+    let error = room.unpack(&bytes, ArchiveFormat::Zip).unwrap_err();
     assert!(error.starts_with("could not read archive A: "), "{error}");
     room.assert_untouched();
 }
@@ -396,9 +398,12 @@ fn damage_inside_a_zip_is_found_before_anything_is_written() {
 fn what_is_no_archive_says_so() {
     let room = Room::new();
     for (kind, reason) in [
-        (ArchiveKind::TarGz, "unzip failed: A is not in gzip format"),
-        (ArchiveKind::Tar, "could not read archive A: "),
-        (ArchiveKind::Zip, "could not read archive A: "),
+        (
+            ArchiveFormat::TarGz,
+            "unzip failed: A is not in gzip format",
+        ),
+        (ArchiveFormat::Tar, "could not read archive A: "),
+        (ArchiveFormat::Zip, "could not read archive A: "),
     ] {
         let page = "<html>not found</html>".repeat(100);
         let error = room.unpack(page.as_bytes(), kind).unwrap_err();
@@ -430,7 +435,7 @@ fn bombs_are_refused_by_size_and_by_ratio() {
         let names: Vec<String> = (0..count).map(|n| format!("f{n}")).collect();
         let items: Vec<Item<'_>> = names.iter().map(|name| (FILE, &**name, content)).collect();
         let (tar, zip) = (gzip(&tar_of(&items)), zip_of(&items));
-        for (bytes, kind) in [(tar, ArchiveKind::TarGz), (zip, ArchiveKind::Zip)] {
+        for (bytes, kind) in [(tar, ArchiveFormat::TarGz), (zip, ArchiveFormat::Zip)] {
             let room = Room::new();
             let error = room
                 .unpack_as(&bytes, kind, Rules::Archive, limits)
@@ -441,7 +446,7 @@ fn bombs_are_refused_by_size_and_by_ratio() {
     }
     let room = Room::new();
     let bytes = tar_of(&[(FILE, "f", &"x".repeat(1_000_001))]);
-    let error = room.unpack_as(&bytes, ArchiveKind::Tar, Rules::Archive, limits);
+    let error = room.unpack_as(&bytes, ArchiveFormat::Tar, Rules::Archive, limits);
     assert_eq!(
         error.unwrap_err(),
         "refusing to unpack A: entry \"f\": the archive holds more than 1000000 bytes"
@@ -465,7 +470,7 @@ fn long_names_of_both_sorts_are_read() {
     pax.append(&short, &b"x"[..]).unwrap();
     for builder in [gnu, pax] {
         let room = Room::new();
-        let files = room.unpack(&builder.into_inner().unwrap(), ArchiveKind::Tar);
+        let files = room.unpack(&builder.into_inner().unwrap(), ArchiveFormat::Tar);
         assert_eq!(files, Ok(vec![PathBuf::from(&long)]));
     }
 }
@@ -479,7 +484,7 @@ fn a_long_name_is_judged_like_a_short_one() {
     short.set_cksum();
     pax.append(&short, &b"x"[..]).unwrap();
     let room = Room::new();
-    let error = room.unpack(&pax.into_inner().unwrap(), ArchiveKind::Tar);
+    let error = room.unpack(&pax.into_inner().unwrap(), ArchiveFormat::Tar);
     let expected = "refusing to unpack A: entry \"../out/x\": its path leaves the directory";
     assert_eq!(error, Err(expected.into()));
     room.assert_untouched();
@@ -505,7 +510,7 @@ fn a_name_of_megabytes_or_a_second_size_is_refused() {
         (sized, "a size outside of the header is not supported"),
     ] {
         let room = Room::new();
-        let error = room.unpack(&builder.into_inner().unwrap(), ArchiveKind::Tar);
+        let error = room.unpack(&builder.into_inner().unwrap(), ArchiveFormat::Tar);
         let expected = format!("refusing to unpack A: entry \"note\": {reason}");
         assert_eq!(error, Err(expected));
         room.assert_untouched();
@@ -518,7 +523,7 @@ fn the_root_of_an_archive_leaves_the_directory_as_it_is() {
     let before = room.mode("in");
     room.unpack(
         &tar_of(&[(DIR, "./", ""), (FILE, "./f", "")]),
-        ArchiveKind::Tar,
+        ArchiveFormat::Tar,
     )
     .unwrap();
     assert_eq!(room.mode("in"), before);
@@ -550,7 +555,7 @@ fn a_bundle_is_refused_in_upstreams_words() {
     ] {
         let room = Room::new();
         let bytes = gzip(&tar_of(&[(FILE, "f", ""), item]));
-        let error = room.unpack_as(&bytes, ArchiveKind::TarGz, Rules::Bundle, Limits::BUNDLE);
+        let error = room.unpack_as(&bytes, ArchiveFormat::TarGz, Rules::Bundle, Limits::BUNDLE);
         assert_eq!(error, Err(text.into()));
         room.assert_untouched();
     }
@@ -566,7 +571,7 @@ fn a_bundle_can_always_be_read_by_us() {
     }
     let room = Room::new();
     let bytes = builder.into_inner().unwrap();
-    room.unpack_as(&bytes, ArchiveKind::Tar, Rules::Bundle, Limits::BUNDLE)
+    room.unpack_as(&bytes, ArchiveFormat::Tar, Rules::Bundle, Limits::BUNDLE)
         .unwrap();
     assert_eq!(room.mode("in/d"), 0o700);
     assert_eq!(room.mode("in/d/f"), 0o600);
