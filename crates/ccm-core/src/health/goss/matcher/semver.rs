@@ -3,6 +3,8 @@
 //! Blanks mean and, `||` means or, a last part `x` stands for any. Versions have all three parts;
 //! a prerelease is older than its release and otherwise a version like any other.
 
+use semver::{BuildMetadata, Version};
+
 use super::MatchError;
 use crate::model::Value;
 
@@ -57,7 +59,7 @@ impl Range {
         let error = || MatchError::expected("one or more semantic versions", actual);
         let version = |value: &Value| {
             let text = value.as_str().ok_or_else(error)?;
-            Version::parse(text).ok_or_else(error)
+            parse_version(text).ok_or_else(error)
         };
         let versions: Vec<Version> = match actual {
             Value::List(list) => list.iter().map(version).collect::<Result<_, _>>()?,
@@ -96,27 +98,23 @@ impl Bound {
             .find_map(|(sign, relation)| Some((*relation, word.strip_prefix(sign)?)))?;
         let parts: Vec<&str> = text.split('.').collect();
         let part = |index: usize| parts.get(index)?.parse().ok();
-        let (numbers, next) = match parts.as_slice() {
+        let (version, end) = match parts.as_slice() {
             [_, "x"] => {
                 let major: u64 = part(0)?;
-                ([major, 0, 0], [major.checked_add(1)?, 0, 0])
+                let end = Version::new(major.checked_add(1)?, 0, 0);
+                (Version::new(major, 0, 0), Some(end))
             }
             [_, _, "x"] => {
                 let (major, minor): (u64, u64) = (part(0)?, part(1)?);
-                ([major, minor, 0], [major, minor.checked_add(1)?, 0])
+                let end = Version::new(major, minor.checked_add(1)?, 0);
+                (Version::new(major, minor, 0), Some(end))
             }
-            _ => {
-                return Some(Self {
-                    relation,
-                    version: Version::parse(text)?,
-                    end: None,
-                });
-            }
+            _ => (parse_version(text)?, None),
         };
         Some(Self {
             relation,
-            version: numbers.into(),
-            end: Some(next.into()),
+            version,
+            end,
         })
     }
 
@@ -139,84 +137,11 @@ impl Bound {
     }
 }
 
-/// A version; what follows a `+` does not count.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Version {
-    numbers: [u64; 3],
-    stage: Stage,
-}
-
-/// Prereleases come before the release.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Prerelease(Vec<Identifier>),
-    Release,
-}
-
-/// Numbers come before words.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Identifier {
-    Number(u64),
-    Word(String),
-}
-
-impl From<[u64; 3]> for Version {
-    fn from(numbers: [u64; 3]) -> Self {
-        Self {
-            numbers,
-            stage: Stage::Release,
-        }
-    }
-}
-
-impl Version {
-    fn parse(text: &str) -> Option<Self> {
-        let (text, build) = match text.split_once('+') {
-            Some((text, build)) => (text, Some(build)),
-            None => (text, None),
-        };
-        if build.is_some_and(|build| !build.split('.').all(is_identifier)) {
-            return None;
-        }
-        let (core, prerelease) = match text.split_once('-') {
-            Some((core, prerelease)) => (core, Some(prerelease)),
-            None => (text, None),
-        };
-        let mut parts = core.split('.').map(number);
-        let numbers = [parts.next()??, parts.next()??, parts.next()??];
-        if parts.next().is_some() {
-            return None;
-        }
-        let stage = match prerelease {
-            Some(text) => {
-                let identifiers = text.split('.').map(Identifier::parse);
-                Stage::Prerelease(identifiers.collect::<Option<_>>()?)
-            }
-            None => Stage::Release,
-        };
-        Some(Self { numbers, stage })
-    }
-}
-
-impl Identifier {
-    fn parse(text: &str) -> Option<Self> {
-        if text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return number(text).map(Self::Number);
-        }
-        is_identifier(text).then(|| Self::Word(text.to_owned()))
-    }
-}
-
-fn is_identifier(text: &str) -> bool {
-    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    !text.is_empty() && text.bytes().all(is_sign)
-}
-
-/// Returns a number without leading zeros.
-fn number(text: &str) -> Option<u64> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_padded = text.len() > 1 && text.starts_with('0');
-    (is_plain && !is_padded).then(|| text.parse().ok())?
+/// Parses a version without its build metadata, which does not affect the order.
+fn parse_version(text: &str) -> Option<Version> {
+    let mut version = Version::parse(text).ok()?;
+    version.build = BuildMetadata::EMPTY;
+    Some(version)
 }
 
 #[cfg(test)]
