@@ -1,4 +1,4 @@
-//! Behaviour of whole templates; pieces are tested beside their code.
+//! Tests of whole templates; parts are tested in their modules.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ fn a_stray_else_is_an_error() {
 }
 
 #[test]
-fn set_changes_the_dict_that_everybody_holds() {
+fn set_changes_the_dict_in_place() {
     assert_eq!(
         text(r#"{{ $d := dict "a" 1 }}{{ $e := $d }}{{ $_ := set $d "b" 2 }}{{ $e }}"#),
         "map[a:1 b:2]"
@@ -117,7 +117,7 @@ fn functions_of_the_caller_are_called_with_plain_values() {
 }
 
 #[test]
-fn the_caller_can_hold_the_clock() {
+fn the_caller_can_provide_the_clock() {
     assert_eq!(text("{{ (now).Unix }}"), "1700000000");
     assert_eq!(
         text(r#"{{ dateInZone "2006-01-02" "now" "UTC" }}"#),
@@ -133,7 +133,7 @@ fn the_environment_is_that_of_the_root_data() {
 }
 
 #[test]
-fn keys_and_certificates_say_that_they_are_not_supported() {
+fn functions_for_keys_and_certificates_are_not_supported() {
     for template in [r#"{{ genCA "x" 365 }}"#, r#"{{ bcrypt "x" }}"#] {
         assert!(error(template).message.as_str().contains("not supported"));
     }
@@ -190,7 +190,7 @@ fn templates_that_would_never_end_or_fill_the_memory_are_stopped() {
         "{{ randAlphaNum 1000000000 }}",
     ];
     for template in cases {
-        // A small budget: what is refused under it is refused under any.
+        // A small budget keeps the test fast.
         let meter = Meter::new(1 << 20);
         let out = render_within(meter, template, &Options::default(), &root(), &functions());
         assert!(out.is_err(), "{template}");
@@ -231,7 +231,7 @@ fn either_delimiter_can_be_left_to_its_default() {
     assert_eq!(out.as_deref(), Ok("8080"));
 }
 
-/// Pieces that are likely to reach deep into the engine when thrown together.
+/// Fragments that are likely to reach deep into the engine when combined.
 fn fragment() -> impl Strategy<Value = String> {
     let pieces = "{{|}}|{{- | -}}|if |else |end |range |with |define |template |block |break |\
         continue |$x |$x := |= |.data |.data.list |.data.m.a |. |nil |true |1 |-1 |1.5 |0x1f |'a' |\

@@ -1,4 +1,4 @@
-//! What templates render, end to end; the vectors under `tests/` hold the long list.
+//! Tests of whole templates; more cases are in the vectors under `tests/`.
 
 mod limits;
 
@@ -11,7 +11,7 @@ use super::*;
 use crate::CallError;
 use crate::env::Function;
 
-/// The variables of most tests, as JSON.
+/// Variables of most tests, as JSON.
 const DATA: &str = r#"{"data": {
     "app": "shop", "port": 9090, "seven": 7, "two": 2, "none": null, "empty": [], "accent": "é",
     "list": ["one", "two", "three"], "map": {"b": 2, "a": 1}, "items": [{"name": "x"}]
@@ -68,7 +68,7 @@ fn failure(template: &str) -> String {
     }
 }
 
-/// Renders with templates that can be named.
+/// Renders a template with a loader for `files`.
 fn try_render_with(files: &[(&str, &str)], template: &str) -> Result<String, JetError> {
     let own = |(name, text): &(&str, &str)| (name.to_string(), text.as_bytes().to_vec());
     let files: BTreeMap<String, Vec<u8>> = files.iter().map(own).collect();
@@ -501,18 +501,6 @@ fn templates_that_build_on_one_another_in_a_circle_are_refused() {
 }
 
 #[test]
-fn a_template_says_what_it_may_use() {
-    let mentions = |template: &str, name| {
-        let template = Template::parse(template.as_bytes(), &Options::default()).unwrap();
-        template.mentions(name)
-    };
-    assert!(mentions("[[ Facts.os ]]", "Facts"));
-    assert!(mentions("[[ .Facts ]]", "Facts"));
-    assert!(!mentions("Facts [[ data.x ]]", "Facts"));
-    assert!(mentions("[[ json(.) ]]", "Facts"));
-}
-
-#[test]
 fn one_parsed_template_serves_many_threads() {
     let template = Template::parse(b"[[ data.app ]]", &Options::default()).unwrap();
     std::thread::scope(|scope| {
@@ -525,7 +513,7 @@ fn one_parsed_template_serves_many_threads() {
     });
 }
 
-/// Pieces that are likely to meet in odd ways.
+/// Fragments that are likely to interact in unusual ways.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "[[", "]]", "[[- ", " -]]", "{*", "*}", "if", "else", "end", "range", "try", "catch",
@@ -549,7 +537,7 @@ proptest! {
     }
 
     #[test]
-    fn no_mixture_of_the_languages_own_pieces_makes_the_engine_panic(template in pieces()) {
+    fn no_mix_of_syntax_makes_the_engine_panic(template in pieces()) {
         let _ = try_render_bytes(template.as_bytes());
         let _ = try_render_bytes(format!("[[ {template} ]]").as_bytes());
     }

@@ -1,4 +1,4 @@
-//! Tests of paths: what each piece of syntax finds.
+//! Tests of paths: the result of each piece of syntax.
 
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn keys_and_indexes_lead_down() {
 }
 
 #[test]
-fn wildcards_take_the_first_key_that_leads_somewhere() {
+fn wildcards_take_the_first_key_with_a_result() {
     check_all(&[
         ("facts.ho?t.os", r#""linux""#),
         ("*.host.os", r#""linux""#),
@@ -153,11 +153,11 @@ fn paths_that_multiply_find_nothing_in_bounded_work() {
 
 #[test]
 fn lookup_gives_integers_alone_and_floats_inside() {
-    assert_eq!(as_looked_up(Value::Float(2.0)), Value::Int(2));
-    assert_eq!(as_looked_up(Value::Float(2.5)), Value::Float(2.5));
-    assert_eq!(as_looked_up(Value::Int(7)), Value::Int(7));
+    assert_eq!(as_lookup_result(Value::Float(2.0)), Value::Int(2));
+    assert_eq!(as_lookup_result(Value::Float(2.5)), Value::Float(2.5));
+    assert_eq!(as_lookup_result(Value::Int(7)), Value::Int(7));
     assert_eq!(
-        as_looked_up(vec![Value::Int(1)].into()),
+        as_lookup_result(vec![Value::Int(1)].into()),
         vec![Value::Float(1.0)].into()
     );
 }

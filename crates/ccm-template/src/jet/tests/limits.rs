@@ -1,4 +1,5 @@
-//! What a hostile template meets: an error, and never a panic, an overflow or a full memory.
+//! Tests of limits: a hostile template ends with an error, never with a panic, a stack overflow or
+//! exhausted memory.
 
 use super::*;
 
