@@ -1,7 +1,9 @@
+//! Tests of context resolution.
+
 use super::*;
 use ccm_core::system::files::{Attributes, Durability};
 
-/// A configuration directory with contexts in it.
+/// A configuration directory with contexts.
 struct TestConfig {
     directory: tempfile::TempDir,
     env: BTreeMap<String, String>,
@@ -48,14 +50,16 @@ fn context(name: &str) -> ContextOptions {
 }
 
 #[test]
-fn without_anything_the_server_is_on_this_machine() {
-    let settings = TestConfig::new(&[]).resolve(&ContextOptions::default()).unwrap();
+fn default_server_is_local() {
+    let settings = TestConfig::new(&[])
+        .resolve(&ContextOptions::default())
+        .unwrap();
     assert_eq!(settings.server_list(), "nats://127.0.0.1:4222");
     assert_eq!(settings.context, None);
 }
 
 #[test]
-fn the_default_context_beats_the_selected_one() {
+fn default_context_overrides_the_selected_one() {
     let config = TestConfig::new(&[("other", r#"{"url":"nats://other"}"#)]);
     config.write("context.txt", "other\n");
     assert_eq!(config.servers(&ContextOptions::default()), "nats://other");
@@ -64,7 +68,7 @@ fn the_default_context_beats_the_selected_one() {
 }
 
 #[test]
-fn flag_beats_variable_beats_configuration() {
+fn flag_overrides_variable_overrides_configuration() {
     let contexts = ["a", "b", "c"].map(|name| (name, format!(r#"{{"url":"nats://{name}"}}"#)));
     let contexts: Vec<(&str, &str)> = contexts.iter().map(|(n, t)| (*n, t.as_str())).collect();
     let configured = ContextOptions {
@@ -90,7 +94,7 @@ fn flag_beats_variable_beats_configuration() {
 }
 
 #[test]
-fn a_variable_for_the_server_beats_the_context() {
+fn server_variable_overrides_the_context() {
     let config = TestConfig::new(&[("CCM", r#"{"url":"nats://ccm","user":"a","password":"b"}"#)])
         .set("NATS_URL", "nats://one,two:4333");
     let settings = config.resolve(&ContextOptions::default()).unwrap();
@@ -99,7 +103,7 @@ fn a_variable_for_the_server_beats_the_context() {
 }
 
 #[test]
-fn a_context_that_was_named_must_exist() {
+fn named_context_must_exist() {
     let error = TestConfig::new(&[]).resolve(&context("nope")).unwrap_err();
     assert!(error.starts_with("unknown context \"nope\""), "{error}");
     for bad in ["../x", "a/b"] {
@@ -109,16 +113,18 @@ fn a_context_that_was_named_must_exist() {
 }
 
 #[test]
-fn a_context_may_be_a_path() {
+fn context_can_be_a_path() {
     let config = TestConfig::new(&[("a", r#"{"url":"nats://a"}"#)]);
     let path = config.directory.path().join("nats/context/a.json");
     assert_eq!(config.servers(&context(path.to_str().unwrap())), "nats://a");
 }
 
 #[test]
-fn the_first_kind_of_credentials_counts() {
-    let kind = |text: &str| {
-        let settings = TestConfig::new(&[("a", text)]).resolve(&context("a")).unwrap();
+fn credentials_have_an_order_of_precedence() {
+    let login = |text: &str| {
+        let settings = TestConfig::new(&[("a", text)])
+            .resolve(&context("a"))
+            .unwrap();
         match settings.login {
             Login::Anonymous => "anonymous",
             Login::Password { .. } => "password",
@@ -127,15 +133,21 @@ fn the_first_kind_of_credentials_counts() {
             Login::Jwt { .. } => "jwt",
         }
     };
-    assert_eq!(kind(r#"{"user":"a","creds":"/c","nkey":"/n"}"#), "password");
-    assert_eq!(kind(r#"{"user":"","creds":"/c","nkey":"/n"}"#), "creds");
-    assert_eq!(kind(r#"{"nkey":"/n","user_jwt":"j"}"#), "nkey");
-    assert_eq!(kind(r#"{"user_jwt":"j"}"#), "jwt");
-    assert_eq!(kind(r#"{"color_scheme":"green","token":"t"}"#), "anonymous");
+    assert_eq!(
+        login(r#"{"user":"a","creds":"/c","nkey":"/n"}"#),
+        "password"
+    );
+    assert_eq!(login(r#"{"user":"","creds":"/c","nkey":"/n"}"#), "creds");
+    assert_eq!(login(r#"{"nkey":"/n","user_jwt":"j"}"#), "nkey");
+    assert_eq!(login(r#"{"user_jwt":"j"}"#), "jwt");
+    assert_eq!(
+        login(r#"{"color_scheme":"green","token":"t"}"#),
+        "anonymous"
+    );
 }
 
 #[test]
-fn a_credential_of_the_environment_replaces_those_of_the_context() {
+fn credential_of_the_environment_replaces_those_of_the_context() {
     let config = TestConfig::new(&[("CCM", r#"{"user":"a","password":"b"}"#)]);
     let settings = config
         .set("NATS_CREDS", "/x.creds")
@@ -149,7 +161,7 @@ fn a_credential_of_the_environment_replaces_those_of_the_context() {
 }
 
 #[test]
-fn what_is_not_supported_is_named() {
+fn unsupported_fields_are_errors() {
     for (field, text) in [
         ("socks_proxy", r#"{"socks_proxy":"socks5://x"}"#),
         ("nsc", r#"{"nsc":"nsc://o/a/u"}"#),
@@ -161,11 +173,15 @@ fn what_is_not_supported_is_named() {
         assert_eq!(error, format!("context a: {field} is not supported"));
     }
     let empty = r#"{"socks_proxy":"","nsc":"","color_scheme":null}"#;
-    assert!(TestConfig::new(&[("a", empty)]).resolve(&context("a")).is_ok());
+    assert!(
+        TestConfig::new(&[("a", empty)])
+            .resolve(&context("a"))
+            .is_ok()
+    );
 }
 
 #[test]
-fn errors_hold_no_secret() {
+fn errors_contain_no_secret() {
     for text in [
         r#"{"password":"hunter2","#,
         r#"{"user":"hunter2","password":5}"#,
@@ -181,10 +197,12 @@ fn errors_hold_no_secret() {
 }
 
 #[test]
-fn the_rest_of_a_context_is_taken_over() {
+fn other_fields_of_a_context_are_used() {
     let text = r#"{"ca":"/ca","cert":"/c","key":"/k","tls_first":true,
         "inbox_prefix":"_INBOX_ann.","jetstream_domain":"hub","unknown":{"x":1}}"#;
-    let settings = TestConfig::new(&[("a", text)]).resolve(&context("a")).unwrap();
+    let settings = TestConfig::new(&[("a", text)])
+        .resolve(&context("a"))
+        .unwrap();
     assert_eq!(settings.tls.ca, Some("/ca".into()));
     assert_eq!(settings.tls.identity, Some(("/c".into(), "/k".into())));
     assert!(settings.tls.first);
@@ -194,10 +212,10 @@ fn the_rest_of_a_context_is_taken_over() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test opens a file")]
-fn credentials_that_others_can_write_are_refused() {
+fn credentials_writable_by_other_users_are_rejected() {
     use std::os::unix::fs::PermissionsExt as _;
-    let room = tempfile::tempdir().unwrap();
-    let file = room.path().join("user.nk");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("user.nk");
     std::fs::write(&file, "seed").unwrap();
     let material = CredentialSource::File(file.clone());
     for (mode, is_read) in [(0o600, true), (0o644, true), (0o620, false), (0o602, false)] {
