@@ -1,5 +1,5 @@
-//! Cases as data: what a resource asks for, every command that is run for it with its answer, and
-//! what comes of it. A command that is not in a case fails it, and so does one that is not run.
+//! Data-driven cases: the properties of a resource, every command with its output, and the expected
+//! result. Unexpected and missing commands fail the case.
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -18,10 +18,10 @@ struct Case {
     name: String,
     /// The properties of the resource.
     resource: Json,
-    /// Programs that are there beside those that are run.
+    /// Installed programs besides those that are run.
     #[serde(default)]
     programs: Vec<String>,
-    /// As in a run of a manifest.
+    /// Uses the cached list, as in a run of a manifest.
     #[serde(default)]
     many: bool,
     #[serde(default)]
@@ -39,7 +39,7 @@ struct Expected {
     noop_message: String,
     ensure: String,
     metadata: Json,
-    /// What the package manager complained about although the state was reached.
+    /// The error output of the package manager if the state was reached nevertheless.
     error_output: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ fn run(case: &Case) -> Result<(), String> {
         scripted.expect(command);
     }
     if case.many {
-        scripted.shared.expect_many();
+        scripted.packages.expect_many();
     }
     let found = converge(case, scripted.host()).unwrap_or_else(|error| Expected {
         error: Some(error),
@@ -72,12 +72,12 @@ fn run(case: &Case) -> Result<(), String> {
     });
     scripted.check_calls(&case.commands)?;
     if found != case.expect {
-        return Err(format!("came to {found:#?}"));
+        return Err(format!("got {found:#?}"));
     }
     Ok(())
 }
 
-/// What the engine does with a resource.
+/// Applies a resource as the engine does.
 fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
     let text = |err: ResourceError| err.to_string();
     let mut resource = resource_of(&case.resource);
@@ -94,7 +94,7 @@ fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
     if case.noop {
         found.noop_message.clone_from(&plan.message);
     } else if !plan.is_empty() {
-        let (after, error_output) = carry_out(&managed, &planned, host).map_err(text)?;
+        let (after, error_output) = change_and_verify(&managed, &planned, host).map_err(text)?;
         found.changed = after.detail != before.detail;
         found.error_output = error_output;
         state = after;
@@ -111,14 +111,14 @@ fn managed<'a>(resource: &'a Resource, host: Host<'_>) -> Result<ManagedResource
     }
 }
 
-fn carry_out(
+fn change_and_verify(
     managed: &ManagedResource<'_>,
     planned: &PlannedChange<'_>,
     host: Host<'_>,
 ) -> Result<(State, Vec<String>), ResourceError> {
-    let mut done = planned.change(host, &|_| {})?;
-    let after = managed.verify(&mut done, host)?;
-    Ok((after, done.error_output))
+    let mut report = planned.change(host, &|_| {})?;
+    let after = managed.verify(&mut report, host)?;
+    Ok((after, report.error_output))
 }
 
 fn package(name: &str) -> Resource {
@@ -139,13 +139,13 @@ const LIST: [&str; 3] = [
 ];
 
 #[test]
-fn two_hundred_packages_of_a_run_cost_one_process() {
+fn two_hundred_packages_of_a_run_need_one_command() {
     let scripted = ScriptedHost::new();
     let lines: String = (0..200)
         .map(|number| format!("p{number} 1.{number} amd64 installed\n"))
         .collect();
     scripted.runner.reply(&LIST, 0, &lines);
-    scripted.shared.expect_many();
+    scripted.packages.expect_many();
     for number in 0..200 {
         let state = inspect_apt(&package(&format!("p{number}")), scripted.host());
         assert_eq!(state.common.ensure, format!("1.{number}"));
@@ -162,12 +162,12 @@ fn a_list_is_read_again_after_a_change() {
     let scripted = ScriptedHost::new();
     scripted.runner.reply(&LIST, 0, "a 1 amd64 installed\n");
     scripted.runner.reply(&LIST, 0, "a 2 amd64 installed\n");
-    scripted.shared.expect_many();
+    scripted.packages.expect_many();
     assert_eq!(
         inspect_apt(&package("a"), scripted.host()).common.ensure,
         "1"
     );
-    scripted.shared.forget();
+    scripted.packages.invalidate();
     assert_eq!(
         inspect_apt(&package("a"), scripted.host()).common.ensure,
         "2"
@@ -175,7 +175,7 @@ fn a_list_is_read_again_after_a_change() {
 }
 
 #[test]
-fn every_command_of_apt_is_told_not_to_ask_anyone() {
+fn every_apt_command_is_noninteractive() {
     let scripted = ScriptedHost::new();
     scripted
         .runner
@@ -197,7 +197,7 @@ fn every_command_of_apt_is_told_not_to_ask_anyone() {
 }
 
 #[test]
-fn hostile_names_and_versions_are_refused_before_any_provider_is_asked() {
+fn hostile_names_and_versions_are_rejected_by_validation() {
     for (name, ensure) in [
         ("a; rm -rf /", "present"),
         ("a|b", "present"),
@@ -247,16 +247,16 @@ fn hostile_names_and_versions_are_refused_before_any_provider_is_asked() {
 }
 
 #[test]
-fn one_of_us_waits_for_the_other_and_says_for_whom() {
+fn a_change_waits_for_the_lock_and_reports_its_holder() {
     let scripted = ScriptedHost::new();
     scripted
         .runner
         .reply(&[LIST[0], LIST[1], LIST[2], "a"], 1, "");
-    let patience = Duration::from_secs(60);
+    let timeout = Duration::from_secs(60);
     let _held = FileLock::acquire(
-        scripted.shared.lock_file(),
+        scripted.packages.lock_file(),
         "package#b",
-        patience,
+        timeout,
         &scripted.clock,
     );
     let resource = package("a");
@@ -264,18 +264,18 @@ fn one_of_us_waits_for_the_other_and_says_for_whom() {
     let managed = managed(&resource, scripted.host()).unwrap();
     let state = managed.inspect(scripted.host()).unwrap();
     let planned = managed.plan(&state, false, scripted.host()).unwrap();
-    let error = carry_out(&managed, &planned, scripted.host()).unwrap_err();
+    let error = change_and_verify(&managed, &planned, scripted.host()).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("(package#b) after 600s"), "{text}");
     assert_eq!(
         scripted.runner.calls().len(),
         1,
-        "nothing was run under a foreign lock"
+        "nothing is run without the lock"
     );
 }
 
 #[test]
-fn a_list_that_is_cut_short_is_an_error() {
+fn a_truncated_list_is_an_error() {
     let scripted = ScriptedHost::new();
     let output = Output {
         stdout: b"a 1 amd64 installed\n".to_vec(),
@@ -283,7 +283,7 @@ fn a_list_that_is_cut_short_is_an_error() {
         ..Output::default()
     };
     scripted.runner.expect(&LIST, Ok(output));
-    scripted.shared.expect_many();
+    scripted.packages.expect_many();
     let resource = package("a");
     scripted.install_apt();
     let managed = managed(&resource, scripted.host()).unwrap();
