@@ -1,11 +1,11 @@
-//! BundleStore where they are kept: each under its name and digest, so that none ever changes.
+//! Bundle store: bundles in the object store, by name and digest, immutable.
 //!
-//! The same content is stored once. The newest of a name is what the name alone means; a digest
-//! may be cut short as long as it is clear. What a bundle holds is made by [`super::bundle`].
+//! Equal content is stored once. A name alone means its newest bundle; a digest may be abbreviated
+//! as long as it is unambiguous. Bundles are packed by [`super::bundle`].
 //!
-//! Agents that name a bundle in their own file want a signature beside it, where they have signers;
-//! those that are assigned one don't. So a bundle may be stored with a signature, and once more in
-//! a place whose name stays the same.
+//! Agents that name a bundle in their own configuration and have trusted signers need a signature
+//! next to it; assigned bundles need none. So a bundle can be stored with a signature, and also as
+//! an object with a fixed name.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -289,7 +289,7 @@ async fn sign(
     let signature = signer
         .sign_bundle(&source, &Digest::of(&packed.bytes), now)
         .map_err(unsigned)?;
-    let text = json::pretty(&signature).map_err(|_| unsigned(KeyError::Unwritable))?;
+    let text = json::pretty(&signature).map_err(|_| unsigned(KeyError::Unserializable))?;
     store.put(&signature_location(key), text.as_bytes()).await?;
     Ok(source)
 }

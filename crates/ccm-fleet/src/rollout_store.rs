@@ -1,9 +1,8 @@
-//! RolloutStore where they are kept: one key each, below that of their collective, changed only by
-//! comparing.
+//! Rollout store: one key per rollout in a bucket, changed only by compare-and-set.
 //!
-//! Whoever changes a rollout says which revision was read, so two can never both succeed. What a
-//! rollout should become is decided elsewhere: by [`super::planner`] step by step, by
-//! [`super::controls`] when people want something. Bytes are made by [`super::rollout_encoding`].
+//! Every update names the revision that was read, so that of two concurrent updates only one
+//! succeeds. Changes are decided by [`super::planner`] and [`super::controls`]; the encoding is in
+//! [`super::rollout_encoding`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Records of made-up nodes, for the tests of this folder.
+//! Test fixtures: node status, report, run and rollout.
 
 use chrono::DateTime;
 use serde_json::json;
@@ -34,7 +34,7 @@ pub(super) fn report(identity: &str, generation: u64) -> NodeReport {
     .unwrap()
 }
 
-/// Returns a run that ended so many seconds after the epoch.
+/// Returns a run that ended this many seconds after the epoch.
 pub(super) fn run(identity: &str, outcome: RunOutcome, second: i64) -> RunSummary {
     let at = DateTime::from_timestamp(second, 0).unwrap();
     RunSummary {
