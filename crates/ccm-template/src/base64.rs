@@ -21,8 +21,8 @@ pub(crate) fn decode(text: &str) -> Result<Vec<u8>, Base64Error> {
     };
     decoded.map_err(|at| {
         let is_kept = |(_, byte): &(usize, u8)| !matches!(byte, b'\r' | b'\n');
-        let place = text.bytes().enumerate().filter(is_kept).nth(at);
-        Base64Error(place.map_or(text.len(), |(at, _)| at))
+        let byte = text.bytes().enumerate().filter(is_kept).nth(at);
+        Base64Error(byte.map_or(text.len(), |(at, _)| at))
     })
 }
 

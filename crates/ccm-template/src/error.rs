@@ -123,15 +123,15 @@ causes!(
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}:{line}:{column}: {message} (in `{source_line}`)")]
 pub struct TemplateError {
-    pub name: String,
+    pub(crate) name: String,
     /// Counted from 1.
-    pub line: usize,
+    pub(crate) line: usize,
     /// Counted in characters, from 1.
-    pub column: usize,
+    pub(crate) column: usize,
     #[source]
-    pub message: CallError,
+    pub(crate) message: CallError,
     /// The line of the template, trimmed.
-    pub source_line: String,
+    pub(crate) source_line: String,
 }
 
 impl TemplateError {

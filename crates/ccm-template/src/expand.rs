@@ -67,7 +67,7 @@ fn may_have_expressions(text: &str) -> bool {
 pub fn scan(text: &str) -> Result<Vec<Span>, ExprError> {
     let bytes = text.as_bytes();
     let mut spans = Vec::new();
-    let mut vain = MAX_UNCLOSED_BYTES.saturating_add(text.len());
+    let mut remaining = MAX_UNCLOSED_BYTES.saturating_add(text.len());
     let mut at = 0;
     while let Some(rest) = bytes.get(at..) {
         let closer: fn(&[u8]) -> Option<(usize, usize)> = match rest {
@@ -99,7 +99,9 @@ pub fn scan(text: &str) -> Result<Vec<Span>, ExprError> {
                 at = start + len + closer;
             }
             None => {
-                vain = vain.checked_sub(inside.len()).ok_or(ExprError::Unclosed)?;
+                remaining = remaining
+                    .checked_sub(inside.len())
+                    .ok_or(ExprError::Unclosed)?;
                 at = start;
             }
         }

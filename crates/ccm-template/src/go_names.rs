@@ -1,4 +1,4 @@
-//! Go field names of facts.
+//! Go names: field names of facts, and type names of values.
 //!
 //! Upstream passes its Go structs to templates, so authors write `PlatformFamily` where the JSON
 //! document has `platformFamily`. Both names work here. Expressions translate a name at lookup
@@ -23,6 +23,20 @@ const IRREGULAR: [(&str, &str); 7] = [
     ("CoreID", "coreId"),
     ("MTU", "mtu"),
 ];
+
+/// Returns the Go type name of a value.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "interface {}",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int",
+        Value::Uint(_) => "uint64",
+        Value::Float(_) => "float64",
+        Value::Str(_) => "string",
+        Value::List(_) => "[]interface {}",
+        Value::Map(_) => "map[string]interface {}",
+    }
+}
 
 /// Returns the JSON name of a Go field.
 pub(super) fn json_name(name: &str) -> Option<String> {

@@ -58,8 +58,8 @@ pub fn redact_url(url: &str) -> Cow<'_, str> {
         return url.into();
     };
     let (rest, fragment) = split_before(rest, '#');
-    let (place, query) = split_before(rest, '?');
-    let (authority, path) = split_before(place, '/');
+    let (without_query, query) = split_before(rest, '?');
+    let (authority, path) = split_before(without_query, '/');
     let host = authority.rsplit_once('@').map(|(_, host)| host);
     if host.is_none() && query.len() < 2 && fragment.len() < 2 {
         return url.into();
@@ -138,20 +138,20 @@ pub fn redact_urls_in(value: &Value) -> Value {
 /// digest of the query, because `?file=a` and `?file=b` are different sources. A URL that already
 /// has a digest is unchanged.
 pub fn url_identity(url: &str) -> Cow<'_, str> {
-    let (place, _) = split_before(url, '#');
-    let (place, query) = split_before(place, '?');
+    let (without_query, _) = split_before(url, '#');
+    let (without_query, query) = split_before(without_query, '?');
     let query = query.strip_prefix('?').unwrap_or_default();
     let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     if query.is_empty() || !url.contains("://") {
         return redact_url(url);
     }
-    let place = redact_url(place);
+    let without_query = redact_url(without_query);
     match query.strip_prefix(IDENTITY).filter(|text| is_digest(text)) {
-        Some(digest) => format!("{place}?{IDENTITY}{digest}").into(),
+        Some(digest) => format!("{without_query}?{IDENTITY}{digest}").into(),
         None => {
             let digest = Sha256::digest(query);
             let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("{place}?{IDENTITY}{digest}").into()
+            format!("{without_query}?{IDENTITY}{digest}").into()
         }
     }
 }

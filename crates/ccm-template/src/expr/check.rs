@@ -243,7 +243,9 @@ impl<'a> Checker<'a> {
                 return Err(Fault::at(at, format!("type nil has no field {name}")));
             }
             (_, Some(name))
-                if receiver(kind).is_some_and(|who| method::signature(who, name).is_some()) =>
+                if receiver(kind).is_some_and(|receiver_type| {
+                    method::signature(receiver_type, name).is_some()
+                }) =>
             {
                 return Ok(Kind::Function);
             }
@@ -336,8 +338,8 @@ impl<'a> Checker<'a> {
         };
         if found == Kind::Function
             && let Some(name) = self.tree.text(property)
-            && let Some(who) = receiver(self.visit(node)?)
-            && let Some((wanted, result)) = method::signature(who, name)
+            && let Some(receiver_type) = receiver(self.visit(node)?)
+            && let Some((wanted, result)) = method::signature(receiver_type, name)
         {
             let kinds = self.kinds(arguments)?;
             self.fits(name, wanted, &kinds, arguments, at)?;

@@ -29,7 +29,7 @@ pub enum ExprError {
     #[error("text has too many unclosed expressions")]
     Unclosed,
     /// Replaces an error that may contain values of a sensitive resource.
-    #[error("its expression failed, and the resource is sensitive")]
+    #[error("expression failed (error hidden, the resource is sensitive)")]
     Hidden,
 }
 
@@ -37,19 +37,19 @@ pub enum ExprError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problem {
     #[source]
-    pub message: CallError,
-    pub location: Option<Location>,
+    pub(crate) message: CallError,
+    pub(crate) location: Option<Location>,
 }
 
 /// Location in the source text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location {
+pub(crate) struct Location {
     /// Counted from 1.
-    pub line: usize,
+    pub(crate) line: usize,
     /// Counted in characters, from 1.
-    pub column: usize,
+    pub(crate) column: usize,
     /// The whole line, tabs replaced by spaces.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 impl fmt::Display for Problem {

@@ -86,16 +86,19 @@ pub(super) fn call(
     })
 }
 
-fn unfit(name: &str, value: &Val) -> Reason {
+fn wrong_argument(name: &str, value: &Val) -> Reason {
     format!("cannot use {} as argument to call {name}", value.go_type()).into()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "Go loses it too")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "same loss of precision as in Go"
+)]
 fn duration_method(nanos: i64, name: &str, arguments: &[Val]) -> Result<Val, Reason> {
     let step = match arguments.first() {
         None => 0,
         Some(Val::Duration(step)) => *step,
-        Some(other) => return Err(unfit(name, other)),
+        Some(other) => return Err(wrong_argument(name, other)),
     };
     let share = |unit: i64| Val::from((nanos / unit) as f64 + (nanos % unit) as f64 / unit as f64);
     Ok(match name {
@@ -138,7 +141,7 @@ fn time_method(
             Ok(time.format(layout).into())
         }
         ("In", [Val::Zone(zone)]) => Ok(Val::Time(time.in_zone(zone.clone()))),
-        (_, [other, ..]) => Err(unfit(name, other)),
+        (_, [other, ..]) => Err(wrong_argument(name, other)),
         (_, []) => Ok(time_part(time, name)),
     }
 }

@@ -46,7 +46,7 @@ use crate::env::Functions;
 use crate::{Env, functions};
 use ccm_value::Value;
 
-pub use self::error::{ExprError, Location, Problem};
+pub use self::error::{ExprError, Problem};
 
 /// Required type of the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -104,7 +104,7 @@ fn order(left: &Val, right: &Val, sign: &str) -> Result<Option<Ordering>, Reason
     }
     match (left.plain(), right.plain()) {
         (Some(Value::Str(left)), Some(Value::Str(right))) => Ok(Some(left.cmp(right))),
-        _ => Err(unfit(left, sign, right)),
+        _ => Err(mismatched_types(left, sign, right)),
     }
 }
 
@@ -134,7 +134,7 @@ fn order_of_int_and_float(left: i128, right: f64) -> Ordering {
     }
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "saturates far outside the integers"
+        reason = "saturates outside the range of integers"
     )]
     let whole = right.trunc() as i128;
     let fraction = right.fract();
@@ -142,7 +142,7 @@ fn order_of_int_and_float(left: i128, right: f64) -> Ordering {
         .then_with(|| 0.0.partial_cmp(&fraction).unwrap_or(Ordering::Equal))
 }
 
-fn unfit(left: &Val, sign: &str, right: &Val) -> Reason {
+fn mismatched_types(left: &Val, sign: &str, right: &Val) -> Reason {
     format!(
         "invalid operation: {} {sign} {}",
         left.go_type(),
@@ -181,7 +181,7 @@ pub(super) fn add(left: &Val, right: &Val, budget: &mut Budget<'_>) -> Result<Va
             budget.charge_text(left.len() + right.len())?;
             Ok([left.as_ref(), right.as_ref()].concat().into())
         }
-        _ => Err(unfit(left, "+", right)),
+        _ => Err(mismatched_types(left, "+", right)),
     }
 }
 
@@ -193,7 +193,7 @@ pub(super) fn subtract(left: &Val, right: &Val) -> Result<Val, Reason> {
         (Val::Time(left), Val::Time(right)) => Ok(Val::Duration(left.since(right))),
         (Val::Time(time), Val::Duration(nanos)) => Ok(Val::Time(time.add(nanos.saturating_neg())?)),
         (Val::Duration(left), Val::Duration(right)) => Ok(Val::Duration(left.wrapping_sub(*right))),
-        _ => Err(unfit(left, "-", right)),
+        _ => Err(mismatched_types(left, "-", right)),
     }
 }
 
@@ -214,7 +214,7 @@ pub(super) fn multiply(left: &Val, right: &Val) -> Result<Val, Reason> {
     }
     match (left.number(), right.number()) {
         (Some(left), Some(right)) => Ok(arithmetic(left, right, i128::wrapping_mul, |a, b| a * b)),
-        _ => Err(unfit(left, "*", right)),
+        _ => Err(mismatched_types(left, "*", right)),
     }
 }
 
@@ -222,7 +222,7 @@ pub(super) fn multiply(left: &Val, right: &Val) -> Result<Val, Reason> {
 pub(super) fn divide(left: &Val, right: &Val) -> Result<Val, Reason> {
     match (left.number(), right.number()) {
         (Some(left), Some(right)) => Ok((left.float() / right.float()).into()),
-        _ => Err(unfit(left, "/", right)),
+        _ => Err(mismatched_types(left, "/", right)),
     }
 }
 
@@ -235,7 +235,7 @@ pub(super) fn modulo(left: &Val, right: &Val) -> Result<Val, Reason> {
         (Some(Number::Int(left)), Some(Number::Int(right))) => {
             Ok(Number::Int(left.wrapping_rem(right)).val())
         }
-        _ => Err(unfit(left, "%", right)),
+        _ => Err(mismatched_types(left, "%", right)),
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::budget::Budget;
 use crate::CallError;
+use crate::go_names::go_type;
 use crate::time::{Month, Time, Weekday, Zone, duration};
 use ccm_value::Value;
 use ccm_value::value::{Map, go_float};
@@ -124,16 +125,8 @@ impl Val {
     /// Returns the Go type name, used in error messages.
     pub(super) fn go_type(&self) -> &'static str {
         match self {
-            Self::Plain(value) | Self::Fact(value) => match value {
-                Value::Null => "<nil>",
-                Value::Bool(_) => "bool",
-                Value::Int(_) => "int",
-                Value::Uint(_) => "uint64",
-                Value::Float(_) => "float64",
-                Value::Str(_) => "string",
-                Value::List(_) => "[]interface {}",
-                Value::Map(_) => "map[string]interface {}",
-            },
+            Self::Plain(Value::Null) | Self::Fact(Value::Null) => "<nil>",
+            Self::Plain(value) | Self::Fact(value) => go_type(value),
             Self::Facts => "map[string]interface {}",
             Self::Environ => "map[string]string",
             Self::Env => "environment",
@@ -375,7 +368,10 @@ pub(super) enum Number {
 }
 
 impl Number {
-    #[expect(clippy::cast_precision_loss, reason = "Go loses it too")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "same loss of precision as in Go"
+    )]
     pub(super) fn float(self) -> f64 {
         match self {
             Self::Int(value) => value as f64,

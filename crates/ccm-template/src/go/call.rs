@@ -106,10 +106,7 @@ impl<'a> Args<'a> {
         match self.any(index) {
             Datum::Int(value) | Datum::Int64(value) => Ok(*value),
             // Go accepts a float constant without a fraction, such as `1e3`.
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "there is no fraction to lose"
-            )]
+            #[expect(clippy::cast_possible_truncation, reason = "the float has no fraction")]
             Datum::Float(value) if value.fract() == 0.0 => Ok(*value as i64),
             other => Err(wrong("int", other).into()),
         }

@@ -65,8 +65,8 @@ impl<'t> Evaluator<'_, 't> {
     fn node(&mut self, dot: &Datum, node: &Node<'t>) -> Result<Flow, Fault> {
         match node {
             Node::Text(text) => {
-                let paid = self.context.meter.spend(text.len());
-                paid.map_err(|message| Fault {
+                let charged = self.context.meter.spend(text.len());
+                charged.map_err(|message| Fault {
                     at: 0,
                     message: message.into(),
                 })?;
@@ -160,9 +160,9 @@ impl<'t> Evaluator<'_, 't> {
     ) -> Result<Flow, Fault> {
         self.scoped(over.at, |evaluator| {
             let value = evaluator.pipe(dot, over)?;
-            let mut turns = 0usize;
-            let mut turn = |evaluator: &mut Self, key: Datum, item: Datum| {
-                turns += 1;
+            let mut iterations = 0usize;
+            let mut iterate = |evaluator: &mut Self, key: Datum, item: Datum| {
+                iterations += 1;
                 evaluator.iteration(over, body, key, item)
             };
             match &value {
@@ -170,7 +170,7 @@ impl<'t> Evaluator<'_, 't> {
                 Datum::List(list) => {
                     for (index, item) in list.items.iter().enumerate() {
                         let index = Datum::Int(i64::try_from(index).unwrap_or(i64::MAX));
-                        if turn(evaluator, index, item.clone())? == Flow::Break {
+                        if iterate(evaluator, index, item.clone())? == Flow::Break {
                             break;
                         }
                     }
@@ -179,7 +179,7 @@ impl<'t> Evaluator<'_, 't> {
                     // Iterates over a copy, because the body may change the dict.
                     let entries = dict.entries.borrow().clone();
                     for (key, item) in entries {
-                        if turn(evaluator, Datum::Str(key), item)? == Flow::Break {
+                        if iterate(evaluator, Datum::Str(key), item)? == Flow::Break {
                             break;
                         }
                     }
@@ -199,7 +199,7 @@ impl<'t> Evaluator<'_, 't> {
                             Datum::Int64(_) => Datum::Int64(index),
                             _ => Datum::Int(index),
                         };
-                        if turn(evaluator, Datum::Nil, item)? == Flow::Break {
+                        if iterate(evaluator, Datum::Nil, item)? == Flow::Break {
                             break;
                         }
                     }
@@ -212,7 +212,7 @@ impl<'t> Evaluator<'_, 't> {
                     });
                 }
             }
-            if turns == 0 {
+            if iterations == 0 {
                 return evaluator.walk(dot, otherwise);
             }
             Ok(Flow::Next)
@@ -404,7 +404,7 @@ impl<'t> Evaluator<'_, 't> {
                         values: &values,
                     };
                     match method::call(&receiver, field, &args) {
-                        Some(answer) => answer.map_err(|err| Fault::calling(at, field, err))?,
+                        Some(result) => result.map_err(|err| Fault::calling(at, field, err))?,
                         None => return Err(no_field(at, field, &receiver)),
                     }
                 }
@@ -457,8 +457,8 @@ impl<'t> Evaluator<'_, 't> {
                 for value in self.arguments(dot, args, piped)? {
                     values.push(value.to_value(&self.context.meter).map_err(failed)?);
                 }
-                let answer = function(&values).map_err(failed)?;
-                Ok(Datum::from_value(&answer))
+                let result = function(&values).map_err(failed)?;
+                Ok(Datum::from_value(&result))
             }
         }
     }
@@ -509,8 +509,8 @@ impl<'t> Evaluator<'_, 't> {
     }
 
     fn step(&self, at: usize) -> Result<(), Fault> {
-        let paid = self.context.meter.step();
-        paid.map_err(|err| Fault {
+        let charged = self.context.meter.step();
+        charged.map_err(|err| Fault {
             at,
             message: err.into(),
         })

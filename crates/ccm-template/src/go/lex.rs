@@ -78,14 +78,14 @@ pub(super) fn tokens<'t>(template: &'t str, left: &'t str, right: &'t str) -> Ve
     if let Err(fault) = lexer.run() {
         let at = fault.at.unwrap_or(lexer.at());
         let rest = template.get(at..).unwrap_or("");
-        let culprit = match fault.what {
+        let length = match fault.what {
             BAD_CHARACTER => rest.chars().next().map_or(0, char::len_utf8),
             _ => 0,
         };
         lexer.tokens.push(Token {
             kind: Kind::Error(fault.what),
             at,
-            text: rest.get(..culprit).unwrap_or(""),
+            text: rest.get(..length).unwrap_or(""),
         });
     }
     lexer.tokens

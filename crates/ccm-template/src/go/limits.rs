@@ -13,7 +13,7 @@ const STEP: usize = 16;
 
 /// The rendering exceeded its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the template makes too much output or runs too long")]
+#[error("template exceeds the limit of output and run time")]
 pub(crate) struct BudgetExceeded;
 
 /// The remaining budget.

@@ -100,9 +100,9 @@ fn rendering_leaves_the_root_data_as_it_was() {
 }
 
 #[test]
-fn a_dict_cannot_be_put_into_itself() {
+fn a_dict_cannot_contain_itself() {
     let err = error(r#"{{ $d := dict }}{{ $_ := set $d "x" (list $d) }}"#);
-    assert!(err.message.as_str().contains("into itself"), "{err}");
+    assert!(err.message.as_str().contains("contain itself"), "{err}");
     assert_eq!(
         text(r#"{{ $d := dict "a" 1 }}{{ $_ := merge $d (dict "x" $d) }}{{ $d }}"#),
         "map[a:1 x:map[a:1]]"

@@ -9,13 +9,13 @@ use std::fmt;
 /// A semantic version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    pub major: u64,
-    pub minor: u64,
-    pub patch: u64,
-    pub prerelease: String,
-    pub metadata: String,
+    pub(crate) major: u64,
+    pub(crate) minor: u64,
+    pub(crate) patch: u64,
+    pub(crate) prerelease: String,
+    pub(crate) metadata: String,
     /// The original text.
-    pub original: String,
+    pub(crate) original: String,
 }
 
 /// Error of an invalid version or constraint.
@@ -46,7 +46,7 @@ impl Version {
     }
 
     /// Compares by precedence; build metadata is ignored.
-    pub fn compare(&self, other: &Self) -> Ordering {
+    pub(super) fn compare(&self, other: &Self) -> Ordering {
         (self.major, self.minor, self.patch)
             .cmp(&(other.major, other.minor, other.patch))
             .then_with(|| compare_prereleases(&self.prerelease, &other.prerelease))

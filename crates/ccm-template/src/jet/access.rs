@@ -23,8 +23,8 @@ impl Runtime<'_> {
                 Step::Field(name) => {
                     let found = self.field(&item, name, span)?;
                     let last = !matches!(steps.peek(), Some(Step::Field(_)));
-                    let may_miss = last && matches!(item, Item::Data(Value::Map(_)));
-                    if matches!(found, Item::Missing) && !may_miss {
+                    let may_be_missing = last && matches!(item, Item::Data(Value::Map(_)));
+                    if matches!(found, Item::Missing) && !may_be_missing {
                         return Err(self.no_field(&item, name, span));
                     }
                     found

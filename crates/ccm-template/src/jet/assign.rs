@@ -10,6 +10,7 @@ use super::error::{Problem, Span};
 use super::operand::{self, Item};
 use super::operate::Number;
 use super::runtime::{Run, Runtime, Scope};
+use crate::go_names::go_type;
 use ccm_value::Value;
 use ccm_value::quote::quote;
 
@@ -159,9 +160,9 @@ fn insert(
     value: Option<Value>,
     copied: &mut usize,
 ) -> Result<(), Problem> {
-    let mut place = root;
+    let mut target = root;
     for key in keys {
-        place = match (place, key) {
+        target = match (target, key) {
             (Value::Map(map), Item::Data(Value::Str(key))) => {
                 *copied += copied_entries(map, map.len());
                 let entry = Arc::make_mut(map).get_mut(key);
@@ -178,12 +179,12 @@ fn insert(
                 slot.ok_or_else(|| format!("index out of range: {index}"))?
             }
             (other, _) => {
-                return Err(format!("can't assign inside a {}", operand::go_type(other)).into());
+                return Err(format!("can't assign inside a {}", go_type(other)).into());
             }
         };
     }
-    let Value::Map(map) = place else {
-        let name = operand::go_type(place);
+    let Value::Map(map) = target else {
+        let name = go_type(target);
         return Err(format!("can't assign '{last}' in a {name}").into());
     };
     *copied += copied_entries(map, map.len());

@@ -14,7 +14,7 @@ pub(super) struct Content {
     body: Body,
     source: Arc<Source>,
     /// Number of scopes at that point.
-    height: usize,
+    scope_count: usize,
     outer: Option<Rc<Content>>,
 }
 
@@ -110,7 +110,7 @@ impl Runtime<'_> {
             self.content = Some(Rc::new(Content {
                 body,
                 source: self.source.clone(),
-                height: self.scopes.len(),
+                scope_count: self.scopes.len(),
                 outer: outer.clone(),
             }));
         }
@@ -126,11 +126,13 @@ impl Runtime<'_> {
         let Some(content) = self.content.clone() else {
             return Ok(());
         };
-        let newer = self.scopes.split_off(content.height.min(self.scopes.len()));
+        let newer = self
+            .scopes
+            .split_off(content.scope_count.min(self.scopes.len()));
         let inner = std::mem::replace(&mut self.content, content.outer.clone());
         let result = self.content_body(&content, context);
         self.content = inner;
-        self.scopes.truncate(content.height);
+        self.scopes.truncate(content.scope_count);
         self.scopes.extend(newer);
         result
     }
@@ -147,7 +149,7 @@ impl Runtime<'_> {
     }
 
     fn find_block(&self, name: &str) -> Option<Arc<Block>> {
-        let mut layers = self.scopes.iter().rev().filter_map(|s| s.blocks.as_ref());
-        layers.find_map(|blocks| blocks.get(name)).cloned()
+        let mut innermost_first = self.scopes.iter().rev().filter_map(|s| s.blocks.as_ref());
+        innermost_first.find_map(|blocks| blocks.get(name)).cloned()
     }
 }

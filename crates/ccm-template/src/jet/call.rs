@@ -229,7 +229,7 @@ impl Runtime<'_> {
         Ok(match item {
             Item::Data(value) => value,
             Item::Missing => Value::Null,
-            Item::SilentBool(answer) => answer.into(),
+            Item::SilentBool(value) => value.into(),
             Item::Error(reason) => Value::Str(reason),
             Item::Ints(from, to) => {
                 let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
@@ -251,7 +251,7 @@ impl Runtime<'_> {
             Item::Data(value) => write!(text, "{value}"),
             Item::Bytes(bytes) => text.write_str(&String::from_utf8_lossy(bytes)),
             Item::Ints(from, to) => write!(text, "ints({from}, {to})"),
-            Item::SilentBool(answer) => write!(text, "{answer}"),
+            Item::SilentBool(value) => write!(text, "{value}"),
             Item::Error(reason) => text.write_str(reason),
             Item::Function(_) => text.write_str("function"),
         };

@@ -111,7 +111,7 @@ pub(super) type Fault = Box<JetError>;
 
 /// Stage in which a template failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub(crate) enum Stage {
     Parse,
     Run,
 }
@@ -121,17 +121,17 @@ pub enum Stage {
 /// Prints as one line; the alternate form (`{:#}`) adds the source line and a caret.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct JetError {
-    pub stage: Stage,
+    pub(crate) stage: Stage,
     /// Absolute path of the template, such as `/input`.
-    pub name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// Counted from 1; so is `column`, in characters.
-    pub line: usize,
-    pub column: usize,
+    pub(crate) line: usize,
+    pub(crate) column: usize,
     /// The source line of the error.
-    pub excerpt: Box<str>,
+    pub(crate) excerpt: Box<str>,
     /// The message without the position.
     #[source]
-    pub message: CallError,
+    pub(crate) message: CallError,
     /// Whether `catch` sees the message without the position, as upstream does for some errors.
     pub(super) bare: bool,
     /// Whether a limit was exceeded, which `try` cannot catch.

@@ -11,6 +11,7 @@ use super::error::{Problem, Span};
 use super::operand::{self, Callable, Item};
 use super::operate::{self, Number};
 use super::runtime::{Run, Runtime};
+use crate::go_names::go_type;
 use ccm_value::Value;
 use ccm_value::quote::quote;
 
@@ -50,9 +51,9 @@ impl Runtime<'_> {
             }
             ExprKind::Binary { first, rest } => self.binary(first, rest),
             ExprKind::Ternary(parts) => {
-                let [test, yes, no] = &**parts;
+                let [test, then, otherwise] = &**parts;
                 let test = self.evaluate(test)?.is_true();
-                self.evaluate(if test { yes } else { no })
+                self.evaluate(if test { then } else { otherwise })
             }
         }
     }
@@ -107,7 +108,7 @@ impl Runtime<'_> {
             // The outermost scope and that of the template appear as one to the author.
             [_] | [_, _] => {
                 let entry = |(name, value): (&Arc<str>, &Value)| {
-                    format!("{name}:<{} Value>", operand::go_type(value))
+                    format!("{name}:<{} Value>", go_type(value))
                 };
                 self.variables.iter().map(entry).collect()
             }

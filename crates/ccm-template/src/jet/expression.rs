@@ -22,13 +22,13 @@ impl Parser {
             return Ok(test);
         }
         self.advance();
-        let yes = self.expression(context)?;
+        let then = self.expression(context)?;
         let colon = "colon in ternary expression";
         self.expect(Kind::Colon, "ternary expression", colon)?;
-        let no = self.expression(context)?;
+        let otherwise = self.expression(context)?;
         Ok(Expr {
-            span: test.span.to(no.span),
-            kind: ExprKind::Ternary(Box::new([test, yes, no])),
+            span: test.span.to(otherwise.span),
+            kind: ExprKind::Ternary(Box::new([test, then, otherwise])),
         })
     }
 

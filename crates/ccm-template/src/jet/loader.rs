@@ -31,7 +31,7 @@ pub(crate) enum LoadError {
 pub(super) struct TemplateCache {
     options: Options,
     units: BTreeMap<String, Arc<ParsedTemplate>>,
-    lineage: usize,
+    depth: usize,
 }
 
 impl TemplateCache {
@@ -39,7 +39,7 @@ impl TemplateCache {
         Self {
             options,
             units: BTreeMap::new(),
-            lineage: 0,
+            depth: 0,
         }
     }
 
@@ -59,22 +59,24 @@ impl TemplateCache {
         if u32::try_from(text.len()).is_err() {
             return Err(refuse("the template is larger than 4 GiB"));
         }
-        if self.lineage >= MAX_ANCESTORS {
-            return Err(refuse("more than 20 templates build on one another"));
+        if self.depth >= MAX_ANCESTORS {
+            return Err(refuse(
+                "more than 20 templates extend or import one another",
+            ));
         }
-        self.lineage += 1;
+        self.depth += 1;
         let parsed = parser::parse(source, self);
-        self.lineage -= 1;
+        self.depth -= 1;
         parsed.map(Arc::new)
     }
 
-    /// Returns the template `name`, relative to the template `beside`.
+    /// Returns the template `name`, relative to the template `relative_to`.
     pub(super) fn load_relative(
         &mut self,
-        beside: &str,
+        relative_to: &str,
         name: &str,
     ) -> Result<Arc<ParsedTemplate>, LoadError> {
-        let path = join(parent(beside), name);
+        let path = join(parent(relative_to), name);
         self.find(&path)?.ok_or(LoadError::NotFound(path))
     }
 

@@ -32,7 +32,7 @@ mod token;
 use std::fmt;
 use std::sync::Arc;
 
-pub use error::{JetError, Stage};
+pub use error::JetError;
 pub(super) use loader::LoadError;
 pub(super) use operand::SizeError;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::builtins::Builtin;
 use crate::env::Function;
+use crate::go_names::go_type;
 use ccm_value::Value;
 
 /// Result of an expression.
@@ -81,12 +82,12 @@ impl Item {
     pub(super) fn is_true(&self) -> bool {
         match self {
             Self::Missing => false,
-            Self::SilentBool(answer) => *answer,
+            Self::SilentBool(value) => *value,
             Self::Bytes(bytes) => !bytes.is_empty(),
             Self::Ints(..) | Self::Error(_) | Self::Function(_) => true,
             Self::Data(value) => match value {
                 Value::Null => false,
-                Value::Bool(answer) => *answer,
+                Value::Bool(value) => *value,
                 Value::Int(number) => *number != 0,
                 Value::Uint(number) => *number != 0,
                 Value::Float(number) => *number != 0.0,
@@ -118,20 +119,6 @@ impl Item {
             Self::Data(Value::Map(_)) => "map",
             other => other.type_name(),
         }
-    }
-}
-
-/// Returns the Go type name of a value.
-pub(super) fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "interface {}",
-        Value::Bool(_) => "bool",
-        Value::Int(_) => "int",
-        Value::Uint(_) => "uint64",
-        Value::Float(_) => "float64",
-        Value::Str(_) => "string",
-        Value::List(_) => "[]interface {}",
-        Value::Map(_) => "map[string]interface {}",
     }
 }
 

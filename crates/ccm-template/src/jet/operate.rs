@@ -146,8 +146,8 @@ pub(super) fn equal(left: &Item, right: &Item) -> bool {
         (Item::Data(left), Item::Data(right)) => equal_values(left, right),
         (Item::Error(left), Item::Error(right)) => left == right,
         (Item::Ints(a, b), Item::Ints(c, d)) => (a, b) == (c, d),
-        (Item::SilentBool(answer), Item::Data(Value::Bool(other)))
-        | (Item::Data(Value::Bool(other)), Item::SilentBool(answer)) => answer == other,
+        (Item::SilentBool(value), Item::Data(Value::Bool(other)))
+        | (Item::Data(Value::Bool(other)), Item::SilentBool(value)) => value == other,
         _ if !left.is_set() || !right.is_set() => left.is_set() == right.is_set(),
         _ => match (left.as_text(), right.as_text()) {
             (Some(left), Some(right)) => left == right,

@@ -104,13 +104,13 @@ impl<'r> Runtime<'r> {
     /// Runs a list of statements. Returns the last `return` value: `return` does not stop the list,
     /// but it ends the enclosing range.
     pub(super) fn body(&mut self, body: &Body) -> Run<Item> {
-        let height = self.scopes.len();
-        let result = self.deeper(self.at, |runtime| runtime.statements(body, height));
-        self.scopes.truncate(height);
+        let scope_count = self.scopes.len();
+        let result = self.deeper(self.at, |runtime| runtime.statements(body, scope_count));
+        self.scopes.truncate(scope_count);
         result
     }
 
-    fn statements(&mut self, body: &Body, height: usize) -> Run<Item> {
+    fn statements(&mut self, body: &Body, scope_count: usize) -> Run<Item> {
         let mut returned = Item::Missing;
         for node in body.iter() {
             match node {
@@ -120,7 +120,7 @@ impl<'r> Runtime<'r> {
                 }
                 Node::Action { assign, pipeline } => {
                     if let Some(assign) = assign {
-                        if assign.declare && self.scopes.len() == height {
+                        if assign.declare && self.scopes.len() == scope_count {
                             self.scopes.push(Scope::default());
                         }
                         self.assign(assign)?;
@@ -153,9 +153,9 @@ impl<'r> Runtime<'r> {
 
     /// Runs the first branch whose condition is true; `None` if there is none.
     fn branches(&mut self, branches: &[Branch], otherwise: Option<&Body>) -> Run<Option<Item>> {
-        let height = self.scopes.len();
+        let scope_count = self.scopes.len();
         let result = self.first_branch(branches, otherwise);
-        self.scopes.truncate(height);
+        self.scopes.truncate(scope_count);
         result
     }
 
@@ -307,10 +307,10 @@ impl<'r> Runtime<'r> {
         scope: Scope,
         run: impl FnOnce(&mut Self) -> Run<T>,
     ) -> Run<T> {
-        let height = self.scopes.len();
+        let scope_count = self.scopes.len();
         self.scopes.push(scope);
         let result = run(self);
-        self.scopes.truncate(height);
+        self.scopes.truncate(scope_count);
         result
     }
 

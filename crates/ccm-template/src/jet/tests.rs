@@ -417,7 +417,7 @@ fn a_function_is_not_printed() {
 #[test]
 fn parse_errors_name_the_place_and_what_was_expected() {
     let error = try_render("one\n  [[ if ]]").unwrap_err();
-    assert_eq!(error.stage, Stage::Parse);
+    assert_eq!(error.stage, error::Stage::Parse);
     assert_eq!((error.line, error.column), (2, 9));
     assert_eq!(&*error.excerpt, "  [[ if ]]");
     assert_eq!(
@@ -488,11 +488,11 @@ fn an_error_in_another_template_names_that_template() {
 }
 
 #[test]
-fn templates_that_build_on_one_another_in_a_circle_are_refused() {
+fn a_cycle_of_templates_is_refused() {
     let files = [("/a", "[[ extends \"b\" ]]"), ("/b", "[[ import \"a\" ]]")];
     let error = try_render_with(&files, "[[ extends \"a\" ]]").unwrap_err();
     assert!(
-        error.to_string().contains("build on one another"),
+        error.to_string().contains("extend or import one another"),
         "{error}"
     );
     let files = [("/a", "[[ include \"a\" ]]")];

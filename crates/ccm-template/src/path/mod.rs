@@ -33,7 +33,10 @@ pub fn find(root: &Value, path: &str) -> Option<Value> {
 /// fraction, numbers inside lists and maps are floats.
 pub(crate) fn as_lookup_result(value: Value) -> Value {
     match value {
-        #[expect(clippy::cast_possible_truncation, reason = "only for what fits")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "only for floats in the range of i64"
+        )]
         Value::Float(number)
             if number.abs() < 9.2e18 && (number.fract() == 0.0 || number.abs() < 1e-6) =>
         {
@@ -48,9 +51,15 @@ pub(crate) fn as_lookup_result(value: Value) -> Value {
 /// Converts all numbers to floats, as Go's JSON decoder does.
 pub fn with_float_numbers(value: Value) -> Value {
     match value {
-        #[expect(clippy::cast_precision_loss, reason = "Go loses it too")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "same loss of precision as in Go"
+        )]
         Value::Int(number) => Value::Float(number as f64),
-        #[expect(clippy::cast_precision_loss, reason = "Go loses it too")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "same loss of precision as in Go"
+        )]
         Value::Uint(number) => Value::Float(number as f64),
         Value::List(list) => list.iter().cloned().map(with_float_numbers).collect(),
         Value::Map(map) => map
@@ -106,7 +115,7 @@ impl Finder {
         if depth > MAX_DEPTH {
             return None;
         }
-        let mut held;
+        let mut result;
         let mut value = value;
         let mut path = path;
         loop {
@@ -115,8 +124,8 @@ impl Finder {
             let Some(pipe) = step.pipe else {
                 return step.value;
             };
-            held = step.value;
-            value = held.as_ref();
+            result = step.value;
+            value = result.as_ref();
             path = pipe;
         }
     }
@@ -160,7 +169,7 @@ impl Finder {
             },
             After::More(path) => self.descend(value, path, depth),
         };
-        if !part.wild {
+        if !part.has_wildcard {
             let found = map.get(part.name.as_str()).map(below);
             return found.unwrap_or(part.missing());
         }
@@ -319,7 +328,7 @@ impl Finder {
 /// First part of a path.
 struct Part<'p> {
     name: String,
-    wild: bool,
+    has_wildcard: bool,
     after: After<'p>,
 }
 
@@ -335,14 +344,14 @@ impl<'p> Part<'p> {
     /// Parses a key; a backslash escapes the next character.
     fn of_map(path: &'p str) -> Self {
         let mut name = String::new();
-        let mut wild = false;
+        let mut has_wildcard = false;
         let mut chars = path.char_indices();
         while let Some((at, found)) = chars.next() {
             match found {
                 '|' | '.' => {
                     return Self {
                         name,
-                        wild,
+                        has_wildcard,
                         after: After::new(path, at),
                     };
                 }
@@ -352,14 +361,14 @@ impl<'p> Part<'p> {
                     }
                     continue;
                 }
-                '*' | '?' => wild = true,
+                '*' | '?' => has_wildcard = true,
                 _ => {}
             }
             name.push(found);
         }
         Self {
             name,
-            wild,
+            has_wildcard,
             after: After::End,
         }
     }
@@ -372,7 +381,7 @@ impl<'p> Part<'p> {
                 .get(..end.unwrap_or(path.len()))
                 .unwrap_or_default()
                 .into(),
-            wild: false,
+            has_wildcard: false,
             after: end.map_or(After::End, |at| After::new(path, at)),
         }
     }

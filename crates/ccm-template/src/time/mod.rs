@@ -59,7 +59,7 @@ pub(crate) enum TimeError {
         "parsing time {} as {}: cannot parse {} as {}",
         quote(.text), quote(.layout), quote(.value), quote(.part)
     )]
-    Unfit {
+    Mismatch {
         text: String,
         layout: String,
         value: String,
@@ -92,7 +92,7 @@ impl Time {
     pub(crate) fn now(clock: Option<&Now>) -> Self {
         #[expect(
             clippy::disallowed_methods,
-            reason = "the one place where templates ask the machine; callers with a clock set `Env::now`"
+            reason = "the default clock of templates; callers replace it with `Env::now`"
         )]
         let utc = clock.map_or_else(Utc::now, |now| now());
         Self {

@@ -32,7 +32,7 @@ enum PartError {
 
 /// Parses a time by a layout; `default` is the zone of a text without one.
 pub(super) fn parse(layout: &str, text: &str, default: &Zone) -> Result<Time, TimeError> {
-    let unfit = |value: &str, part: &str| TimeError::Unfit {
+    let mismatch = |value: &str, part: &str| TimeError::Mismatch {
         text: text.into(),
         layout: layout.into(),
         value: value.into(),
@@ -46,14 +46,14 @@ pub(super) fn parse(layout: &str, text: &str, default: &Zone) -> Result<Time, Ti
     let mut value = text;
     let mut pattern = layout;
     while let Some((before, part, written, after)) = next_part(pattern) {
-        value = skip(value, before).map_err(|value| unfit(value, before))?;
+        value = skip(value, before).map_err(|value| mismatch(value, before))?;
         value = found.read(part, value, after).map_err(|miss| match miss {
             PartError::Range(what) => impossible(format!("{what} out of range")),
-            PartError::Shape => unfit(value, written),
+            PartError::Shape => mismatch(value, written),
         })?;
         pattern = after;
     }
-    value = skip(value, pattern).map_err(|value| unfit(value, pattern))?;
+    value = skip(value, pattern).map_err(|value| mismatch(value, pattern))?;
     if !value.is_empty() {
         return Err(TimeError::Extra {
             text: text.into(),

@@ -224,18 +224,18 @@ fn join(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {
     let Some(items) = list.items() else {
         return Err(format!("invalid argument for join (type {})", list.go_type()).into());
     };
-    let glue = match args.get(1) {
-        Some(glue) => glue.text()?.as_ref(),
+    let separator = match args.get(1) {
+        Some(separator) => separator.text()?.as_ref(),
         None => "",
     };
     budget.charge_steps(items.len())?;
     let mut texts = Vec::with_capacity(items.len());
     for item in &items {
         let text = item.text()?;
-        budget.charge_text(text.len() + glue.len())?;
+        budget.charge_text(text.len() + separator.len())?;
         texts.push(text.as_ref());
     }
-    Ok(texts.join(glue).into())
+    Ok(texts.join(separator).into())
 }
 
 fn to_json(args: &[Val], budget: &mut Budget<'_>) -> Result<Val, Reason> {

@@ -61,7 +61,7 @@ fn dict(args: &Args<'_>) -> CallResult {
 fn set(args: &Args<'_>) -> CallResult {
     let (dict, key, value) = (args.dict(0)?, args.str(1)?, args.any(2));
     if value.contains_dict(dict) {
-        return Err(format!("a dict cannot be put into itself (key {key:?})").into());
+        return Err(format!("a dict cannot contain itself (key {key:?})").into());
     }
     args.meter().step()?;
     dict.entries.borrow_mut().insert(key.into(), value.clone());

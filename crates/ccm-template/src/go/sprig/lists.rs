@@ -136,7 +136,7 @@ fn chunk(args: &Args<'_>) -> CallResult {
     let size = usize::try_from(size)
         .ok()
         .filter(|size| *size > 0)
-        .ok_or_else(|| format!("cannot make chunks of {size}"))?;
+        .ok_or_else(|| format!("invalid chunk size {size}"))?;
     args.meter().steps(items.len())?;
     let chunks = items.chunks(size).map(|chunk| Datum::list(chunk.to_vec()));
     Ok(Datum::list_of(Element::Lists, chunks.collect()))

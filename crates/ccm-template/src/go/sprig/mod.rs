@@ -62,9 +62,11 @@ fn other(name: &str) -> Option<Native> {
         | "genSignedCert"
         | "genSignedCertWithKey"
         | "encryptAES"
-        | "decryptAES" => takes_from(0, |_| {
-            Err("not supported: keys, certificates and ciphers are not made in templates".into())
-        }),
+        | "decryptAES" => {
+            takes_from(0, |_| {
+                Err("not supported: templates cannot generate keys and certificates or encrypt text".into())
+            })
+        }
         _ => return None,
     })
 }

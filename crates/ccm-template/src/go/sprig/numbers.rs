@@ -83,7 +83,7 @@ pub(super) fn to_int(datum: &Datum) -> i64 {
         Datum::Uint(value) => i64::try_from(*value).unwrap_or(i64::MAX),
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "cutting the fraction is the task"
+            reason = "truncates the fraction on purpose"
         )]
         Datum::Float(value) => *value as i64,
         Datum::Str(text) => parse_int(text).unwrap_or(0),
@@ -118,9 +118,15 @@ fn parse_int(text: &str) -> Option<i64> {
 pub(super) fn to_float(datum: &Datum) -> f64 {
     match datum {
         Datum::Bool(value) => f64::from(u8::from(*value)),
-        #[expect(clippy::cast_precision_loss, reason = "a float is what was asked for")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the conversion to a float is the purpose"
+        )]
         Datum::Int(value) | Datum::Int64(value) => *value as f64,
-        #[expect(clippy::cast_precision_loss, reason = "a float is what was asked for")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the conversion to a float is the purpose"
+        )]
         Datum::Uint(value) => *value as f64,
         Datum::Float(value) => *value,
         Datum::Str(text) => text.parse().unwrap_or(0.0),

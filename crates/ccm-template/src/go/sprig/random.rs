@@ -36,7 +36,7 @@ pub(super) fn find(name: &str) -> Option<Native> {
 
 fn count(args: &Args<'_>) -> Result<usize, CallError> {
     let count = args.int(0)?;
-    let count = usize::try_from(count).map_err(|_| format!("cannot make {count} characters"))?;
+    let count = usize::try_from(count).map_err(|_| format!("invalid length {count}"))?;
     args.meter().steps(count)?;
     Ok(count)
 }
@@ -66,7 +66,7 @@ fn random_text(args: &Args<'_>, alphabet: &str) -> CallResult {
 fn rand_int(args: &Args<'_>) -> CallResult {
     let (least, end) = (args.int(0)?, args.int(1)?);
     if least >= end {
-        return Err(format!("there is no number from {least} to below {end}").into());
+        return Err(format!("randInt: {least} is not less than {end}").into());
     }
     let offset = random_below(least.abs_diff(end))?;
     Ok(Datum::Int(least.wrapping_add_unsigned(offset)))

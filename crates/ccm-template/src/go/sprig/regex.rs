@@ -52,8 +52,8 @@ fn replace(args: &Args<'_>, literally: bool) -> CallResult {
     } else {
         with.matches('$').count()
     };
-    let hits = regex.find_iter(text).count();
-    let grown = hits
+    let matches = regex.find_iter(text).count();
+    let grown = matches
         .saturating_mul(with.len())
         .saturating_add(groups.saturating_mul(text.len()))
         .saturating_add(text.len());

@@ -23,7 +23,7 @@ fn host(args: &Args<'_>) -> CallResult {
     match args.str(0)? {
         "localhost" => Ok("127.0.0.1".into()),
         name if name.parse::<IpAddr>().is_ok() => Ok(name.into()),
-        name => Err(format!("looking up {name} is not available here").into()),
+        name => Err(format!("host name lookup of {name} is not available here").into()),
     }
 }
 

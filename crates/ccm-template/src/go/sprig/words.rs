@@ -88,14 +88,14 @@ fn camel_case(text: &str) -> String {
         return out;
     };
     // Output lags one character behind, because a connector is dropped only if a word follows it.
-    let mut held = upper_char(first);
+    let mut pending = upper_char(first);
     let mut in_upper_run = first.is_uppercase();
     for c in chars {
         let mut next = c;
-        if is_connector(held) {
+        if is_connector(pending) {
             if is_connector(c) {
-                out.push(held);
-                held = c;
+                out.push(pending);
+                pending = c;
                 continue;
             }
             in_upper_run = c.is_uppercase();
@@ -108,11 +108,11 @@ fn camel_case(text: &str) -> String {
                     in_upper_run = false;
                 }
             }
-            out.push(held);
+            out.push(pending);
         }
-        held = next;
+        pending = next;
     }
-    out.push(held);
+    out.push(pending);
     out
 }
 
