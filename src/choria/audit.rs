@@ -1,7 +1,6 @@
-//! The audit: one line for every request, in a file beside the runs.
+//! Audit log: one JSON line per request, in a file next to the run records.
 //!
-//! It says who asked for what and whether that was let through, never what the request held. Our
-//! output belongs to the server's log, which has its own audit; this one also names the run.
+//! It records the caller, the action, the decision and the run id, but not the inputs.
 
 use std::path::Path;
 
@@ -14,30 +13,30 @@ use ccm_core::model::run::RunId;
 use ccm_core::system::{Clock, files};
 use ccm_value::json;
 
-/// The name of the file in the folder of runs.
+/// File name in the run directory.
 const FILE: &str = "audit.log";
 
-/// How large the file grows before it becomes the old one.
+/// Size at which the file is rotated.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// The longest text of a request that is repeated.
+/// Length limit of text from a request.
 const MAX_TEXT: usize = 256;
 
-/// What a request turned out to be about.
+/// What a request refers to.
 #[derive(Debug, Default)]
-pub(super) struct About {
-    /// The resource or the source, as people may see it.
+pub(super) struct AuditTarget {
+    /// Resource or source, without secrets.
     pub label: String,
     pub noop: bool,
     pub run_id: Option<RunId>,
 }
 
-/// Records that a request is obeyed, or why it is not. What can't be recorded is not done.
+/// Records whether a request is allowed or denied. If this fails, the request is refused.
 pub(super) fn record(
     directory: &Path,
     identity: &NodeName,
     request: &Request,
-    about: &About,
+    target: &AuditTarget,
     denied: Option<&str>,
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
@@ -58,9 +57,9 @@ pub(super) fn record(
         signer: String::new(),
         caller: short(&format!("{} from {}", request.callerid, request.senderid)),
         request_id: short(&request.requestid),
-        about: short(&about.label),
-        noop: about.noop,
-        run_id: about.run_id.clone(),
+        about: short(&target.label),
+        noop: target.noop,
+        run_id: target.run_id.clone(),
         unrecorded: 0,
     };
     let line = json::compact(&event).map_err(Failure::unknown)? + "\n";

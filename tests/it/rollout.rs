@@ -397,7 +397,7 @@ fn a_node_that_is_paused_meanwhile_is_passed_over() {
     );
     assert_eq!(assigned(&fleet, "a"), (0, vec![]));
     let plan = fleet.ask(&["rollout", "plan", "app", "--all"]).ok();
-    assert!(plan.contains("left out: a (paused: disk)"), "{plan}");
+    assert!(plan.contains("skipped: a (paused: disk)"), "{plan}");
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn decide(args: &Args, config: &Config) -> (bool, String) {
         );
         return (true, reason);
     };
-    let asked = PolicyRequest {
+    let request = PolicyRequest {
         verb: args.verb.as_str(),
         noop: args.noop,
         type_name: args.type_name,
@@ -80,7 +80,7 @@ fn decide(args: &Args, config: &Config) -> (bool, String) {
             .as_deref()
             .filter(|_| args.type_name == Some(TypeName::Exec)),
     };
-    let decision = policy.decide_partial(&asked);
+    let decision = policy.decide_partial(&request);
     let reason = match decision.rule {
         Some(rule) => format!("rule {rule} of signer {}", signer.name),
         None => format!("no rule of signer {} matches", signer.name),

@@ -67,10 +67,7 @@ pub(super) fn run(args: &Args, fleet: &FleetArgs, console: &Console) -> Result<V
         let inventory = inventory(&connection, &subjects, console).await?;
         if !args.changes.is_empty() && !inventory.has_reported_itself(&args.node) {
             // Labels may be set before the node exists, but the name may also be mistyped.
-            print_error(&format!(
-                "ccm: warning: node {} is unknown",
-                args.node
-            ));
+            print_error(&format!("ccm: warning: node {} is unknown", args.node));
         }
         let bucket = connection
             .bucket(LABELS)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::FleetArgs;
 use super::flag_values::BadValue;
-use super::reply_report::{Format, Reporter, TextStyle, RequestSummary};
+use super::reply_report::{Format, Reporter, RequestSummary, TextStyle};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
 use ccm_core::engine::{Level, Line};
@@ -155,7 +155,7 @@ pub(super) struct FleetCall {
     pub(super) batch: BatchSettings,
     pub(super) format: Format,
     pub(super) style: TextStyle,
-    /// What to print_error about when all answered and no node changed anything.
+    /// Error message if all nodes replied and none changed anything.
     pub(super) must_change: Option<String>,
 }
 
@@ -207,38 +207,37 @@ impl FleetCall {
             counts.add(reply.outcome);
             reporter.add(reply, console);
         });
-        let ended = tokio::select! {
-            report = sending => Some(ended.map_err(CliError::failed)?),
+        let report = tokio::select! {
+            report = sending => Some(report.map_err(CliError::failed)?),
             _ = tokio::signal::ctrl_c() => None,
         };
         // After Ctrl-C, print the replies so far and list the nodes that have not replied.
-        let mut ended = ended.unwrap_or_else(|| {
+        let mut report = report.unwrap_or_else(|| {
             let silent = pending.into_iter().cloned();
-            absent.extend(
-                silent.map(|node| NodeReply::no_reply(node, "interrupted before it answered")),
-            );
+            absent
+                .extend(silent.map(|node| NodeReply::no_reply(node, "interrupted before a reply")));
             BatchReport {
                 counts,
                 ..BatchReport::default()
             }
         });
         for reply in absent {
-            ended.counts.add(reply.outcome);
+            report.counts.add(reply.outcome);
             reporter.add(reply, console);
         }
-        let code = if ended.is_halted {
+        let code = if report.is_halted {
             3
         } else {
-            ended.counts.exit_code()
+            report.counts.exit_code()
         };
         let summary = RequestSummary {
             verb: self.request.verb.as_str(),
             request_id: client.request_id(),
-            ended: &ended,
+            report: &report,
         };
         reporter.finish(&summary, console)?;
         match self.must_change {
-            Some(message) if code == 0 && ended.counts.of(Outcome::Changed) == 0 => {
+            Some(message) if code == 0 && report.counts.of(Outcome::Changed) == 0 => {
                 Err(CliError::failed(message))
             }
             _ => Ok(Verdict::exit(code)),
@@ -272,9 +271,12 @@ fn targets(
 ) -> Result<(Targets, Vec<NodeReply>), CliError> {
     let resolved = inventory.resolve(selection).map_err(CliError::usage)?;
     for (node, reason) in &resolved.undecided {
-        let line = Line::new(Level::Warn, "Skipped a node: the selection could not be evaluated")
-            .with("node", node)
-            .with("reason", reason);
+        let line = Line::new(
+            Level::Warn,
+            "Skipped a node: the selection could not be evaluated",
+        )
+        .with("node", node)
+        .with("reason", reason);
         console.log(&line);
     }
     let mut absent = Vec::new();
@@ -293,7 +295,7 @@ fn targets(
             CliError::usage("no node matches the selection")
         });
     }
-    // Who comes up meanwhile is meant only where there is no condition to meet.
+    // Nodes that come online during the request are included only if there is no condition.
     let is_whole_fleet = selection.filter().is_empty() && !selection.is_subset();
     let targets = Targets {
         nodes: resolved.chosen,

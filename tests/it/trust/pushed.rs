@@ -101,5 +101,5 @@ async fn only_an_object_store_is_a_place_to_push_to() {
         "fleet", "bundle", "push", "app", "--name", "app", "--source",
     ];
     let error = env.ccm(&[&push[..], &["https://h/x"]].concat()).error(2);
-    assert!(error.contains("is no object store"), "{error}");
+    assert!(error.contains("is not an object store location"), "{error}");
 }

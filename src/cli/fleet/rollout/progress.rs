@@ -91,7 +91,10 @@ impl<'a> Progress<'a> {
             ));
         }
         for (node, now) in &rollout.nodes {
-            let is_unremarkable = matches!(now, NodeProgress::Pending | NodeProgress::Assigned { .. } | NodeProgress::Ok);
+            let is_unremarkable = matches!(
+                now,
+                NodeProgress::Pending | NodeProgress::Assigned { .. } | NodeProgress::Ok
+            );
             if !is_unremarkable && self.nodes.get(node) != Some(now) {
                 lines.push(format!("  {node} {}", progress_line(now)));
             }
@@ -158,12 +161,16 @@ mod tests {
         let mut rollout = rollout();
         let mut progress = Progress::silent();
         assert_eq!(progress.changes(&rollout), ["canary: 1 node"]);
-        rollout.nodes.insert("a".parse().unwrap(), NodeProgress::Changed);
+        rollout
+            .nodes
+            .insert("a".parse().unwrap(), NodeProgress::Changed);
         assert_eq!(progress.changes(&rollout), ["  a changed"]);
         rollout.wave = 1;
         rollout.nodes.insert("b".parse().unwrap(), NodeProgress::Ok);
         assert_eq!(progress.changes(&rollout), ["wave 1: 2 nodes"]);
-        rollout.nodes.insert("c".parse().unwrap(), NodeProgress::failed("no"));
+        rollout
+            .nodes
+            .insert("c".parse().unwrap(), NodeProgress::failed("no"));
         rollout.state = RolloutState::Halted {
             reason: "too much".into(),
         };
@@ -177,10 +184,17 @@ mod tests {
     #[test]
     fn since_suppresses_earlier_changes() {
         let mut rollout = rollout();
-        rollout.nodes.insert("a".parse().unwrap(), NodeProgress::Changed);
+        rollout
+            .nodes
+            .insert("a".parse().unwrap(), NodeProgress::Changed);
         let mut progress = Progress::silent().since(&rollout);
         rollout.wave = 1;
-        rollout.nodes.insert("b".parse().unwrap(), NodeProgress::Changed);
-        assert_eq!(progress.changes(&rollout), ["wave 1: 2 nodes", "  b changed"]);
+        rollout
+            .nodes
+            .insert("b".parse().unwrap(), NodeProgress::Changed);
+        assert_eq!(
+            progress.changes(&rollout),
+            ["wave 1: 2 nodes", "  b changed"]
+        );
     }
 }

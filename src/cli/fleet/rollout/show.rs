@@ -167,7 +167,10 @@ fn described(rollout: &Rollout) -> String {
         }
     }
     for skipped in &rollout.plan.left_out {
-        text.push_str(&format!("\nskipped: {} ({})\n", skipped.node, skipped.reason));
+        text.push_str(&format!(
+            "\nskipped: {} ({})\n",
+            skipped.node, skipped.reason
+        ));
     }
     text
 }
