@@ -231,7 +231,7 @@ async fn the_page_shows_open_nodes_and_what_was_refused_as_text() {
     let row_holds = |node: &str, text: &str| {
         format!("document.querySelector('[data-node={node}]')?.innerText.includes({text:?})")
     };
-    browser.wait(&row_holds("opened", "obeys unsigned requests"));
+    browser.wait(&row_holds("opened", "accepts unsigned requests"));
     browser.wait(&row_holds("closed", "request is not signed"));
     for (node, texts) in [
         ("opened", ["trust: {required: false}", "open"]),

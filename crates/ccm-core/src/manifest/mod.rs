@@ -1,9 +1,9 @@
-//! Manifests: data and ordered resources, read from a document into a value that needs nothing
-//! more but the fields that are resolved just before use.
+//! Manifests: data and ordered resources, loaded from a document. All expressions are resolved,
+//! except those that are deferred until their resource is applied.
 //!
-//! Fetches nothing: the caller brings the text and the directory it came from. Every kind is
-//! reported, each with its file, line and column, before anything is touched. Reading is in
-//! `read`, what can be found out without running in `check`, every kind in `error`.
+//! Fetches nothing: the caller passes the text. All problems are reported together, each with file,
+//! line and column, before anything is applied. `read` reads the document, `check` contains static
+//! checks, `resolve` evaluates expressions, `error` lists the problems.
 
 mod check;
 mod error;
@@ -23,38 +23,38 @@ use ccm_template::expr::Cache;
 
 pub use error::{DataError, EntryError, ManifestError, Problem, ProblemKind, TemplateError};
 
-/// The largest manifest that is read.
+/// Maximum size of a manifest.
 pub const MAX_BYTES: u64 = 256 << 20;
 
-/// A manifest, ready to run.
+/// Loaded manifest.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
-    /// Where it came from, as people see it.
+    /// Source of the manifest, for display.
     pub source: String,
     pub fail_on_error: bool,
     pub pre_message: String,
     pub post_message: String,
     pub data: Value,
-    /// The slot that a run of it needs.
+    /// Governor slot that a run of the manifest needs.
     pub governor: Option<GovernorClaim>,
     pub resources: Vec<Arc<Resource>>,
-    /// Where each resource is declared.
+    /// Position of each resource in the document.
     pub marks: Vec<Mark>,
-    /// What is odd about the data but no reason to stop.
+    /// Warnings about the data, such as unknown annotations.
     pub warnings: Vec<String>,
 }
 
-/// A manifest's text and what comes with it.
+/// Text of a manifest, with its source and data layers.
 #[derive(Clone, Debug, Default)]
 pub struct ManifestInput<'a> {
     pub text: &'a str,
-    /// Where it came from, as people see it.
+    /// Source of the manifest, for display.
     pub source: &'a str,
-    /// The data that is laid over the manifest's own.
+    /// Data that is merged over the manifest's own.
     pub layers: Layers,
 }
 
-/// Reads a manifest. `env` is what its templates see; the manifest's data goes into it.
+/// Loads a manifest. Templates are evaluated in `env`, whose data is set to the manifest's.
 pub fn load(
     input: ManifestInput<'_>,
     env: &mut Env,
@@ -79,15 +79,15 @@ pub fn load(
     }
 }
 
-/// Returns what a run might still trip over: expressions that are resolved just before use, and
-/// subscriptions to nothing.
+/// Returns problems that would fail a resource during the run: invalid deferred expressions, and
+/// subscriptions to resources that are not declared before.
 pub fn deep_check(manifest: &Manifest) -> Vec<Problem> {
     let mut problems = Problems::of(&manifest.source);
-    check::later(manifest, &mut problems);
+    check::deferred(manifest, &mut problems);
     problems.found
 }
 
-/// Collects what is wrong with one source.
+/// Collector of the problems of one source.
 struct Problems<'a> {
     source: &'a str,
     found: Vec<Problem>,
@@ -112,7 +112,7 @@ impl<'a> Problems<'a> {
 }
 
 impl Manifest {
-    /// Returns the resolved manifest as a document; deferred expressions are still in it.
+    /// Returns the resolved manifest as a document, with deferred expressions unresolved.
     pub fn render(&self) -> Result<serde_json::Value, serde_json::Error> {
         let mut resources = Vec::with_capacity(self.resources.len());
         for resource in &self.resources {

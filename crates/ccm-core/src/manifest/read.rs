@@ -1,5 +1,5 @@
-//! Reads a manifest's document: data first, then messages, then resources in order, from a list
-//! in the document or from a template beside it.
+//! Reading of a manifest's document: data, messages, then resources, from a list in the document or
+//! from a template file.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use ccm_template::engines::{self, Template};
 use ccm_template::expr::Cache;
 use ccm_template::{Engine, Env, expand};
 
-/// What a manifest's top level may hold; keys that start with `x-` or `.` are for anchors.
+/// Keys of a manifest's top level; keys that start with `x-` or `.` are also allowed, for anchors.
 const TOP_KEYS: [&str; 5] = ["data", "hierarchy", "overrides", "ccm", "governor"];
 
 const CCM_KEYS: [&str; 7] = [
@@ -28,7 +28,7 @@ const CCM_KEYS: [&str; 7] = [
     "resources_template",
 ];
 
-/// Reads a manifest; what is wrong goes to `problems`.
+/// Reads a manifest; problems are added to `problems`.
 pub(super) fn manifest(
     document: &Node,
     input: ManifestInput<'_>,
@@ -102,7 +102,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Returns the slot that the manifest asks for, if it does.
+    /// Returns the manifest's governor claim, if it has one.
     fn governor(&mut self, document: &Node) -> Option<GovernorClaim> {
         match GovernorClaim::read(document.get("governor")?) {
             Ok(claim) => claim,
@@ -127,7 +127,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Returns a text of the section, if it is given.
+    /// Returns a text of the section and its position, if set.
     fn text<'n>(&mut self, section: &'n Node, key: &'static str) -> Option<(&'n str, Mark)> {
         let node = section.get(key).filter(|node| !node.is_null())?;
         let text = node.text();
@@ -172,7 +172,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Returns the template that the resources come from, if they do.
+    /// Returns the template file of the resources and its engine, if set.
     fn template<'n>(&mut self, section: &'n Node) -> Option<(&'n str, Engine, Mark)> {
         if let Some((file, mark)) = self.text(section, "resources_jet_file") {
             return Some((file, Engine::Jet, mark));
@@ -201,17 +201,17 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Reads one entry of the list, which holds one type and one or more resources of it.
+    /// Reads one entry of the list: one type, with one or more resources.
     fn read_entry(&mut self, number: usize, entry: &Node, manifest: &mut Manifest, env: &Env) {
-        let wrong = |cause| ProblemKind::Resource { number, cause };
+        let invalid_entry = |cause| ProblemKind::Resource { number, cause };
         let Some([(key, value)]) = entry.entries() else {
-            let kind = wrong(EntryError::NotOneType);
+            let kind = invalid_entry(EntryError::NotOneType);
             return self.problems.report(entry.mark, None, kind);
         };
         let type_name: TypeName = match key.text().map_or("", |text| &**text).parse() {
             Ok(type_name) => type_name,
             Err(cause) => {
-                let kind = wrong(EntryError::Type { cause });
+                let kind = invalid_entry(EntryError::Type { cause });
                 return self.problems.report(key.mark, None, kind);
             }
         };
@@ -220,12 +220,12 @@ impl Reader<'_, '_> {
                 let label = Some(type_name.to_string());
                 let mark = err.mark;
                 self.problems
-                    .report(mark, label, wrong(EntryError::Document(err)));
+                    .report(mark, label, invalid_entry(EntryError::Document(err)));
             }
             Ok(declared) => {
                 for mut item in declared {
                     let label = item.resource.label();
-                    match self.finish(&mut item, env) {
+                    match self.complete(&mut item, env) {
                         Ok(()) => {
                             manifest.resources.push(Arc::new(item.resource));
                             manifest.marks.push(item.mark);
@@ -237,7 +237,7 @@ impl Reader<'_, '_> {
                                 }
                                 _ => item.mark,
                             };
-                            self.problems.report(mark, Some(label), wrong(err));
+                            self.problems.report(mark, Some(label), invalid_entry(err));
                         }
                     }
                 }
@@ -245,21 +245,21 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Resolves what can be resolved now, fills defaults and validates.
-    fn finish(&self, item: &mut DeclaredResource<'_>, env: &Env) -> Result<(), EntryError> {
+    /// Resolves early expressions, fills in defaults and validates.
+    fn complete(&self, item: &mut DeclaredResource<'_>, env: &Env) -> Result<(), EntryError> {
         resolve::resolve_properties(&mut item.resource, Phase::Early, env, self.programs)?;
         Ok(item.resource.complete()?)
     }
 }
 
-/// Resolves the document's data, lays the rest over it and checks the outcome.
+/// Resolves the document's data, merges the other layers over it and validates the result.
 fn resolve_data(
     document: &Node,
     mut layers: Layers,
     annotations: &Annotations,
     env: &Env,
 ) -> Result<Value, DataError> {
-    // Resources may be many and are no data.
+    // Only the data sections are converted: there may be many resources.
     let parts: Value = ["hierarchy", hiera::DATA_KEY, "overrides"]
         .into_iter()
         .filter_map(|key| Some((key, document.get(key)?.to_value())))
@@ -270,7 +270,7 @@ fn resolve_data(
     Ok(data)
 }
 
-/// Renders a template of resources and reads the result.
+/// Renders a template of resources and parses the result.
 fn render(file: &str, engine: Engine, env: &Env) -> Result<Node, TemplateError> {
     let Some(read) = &env.read_file else {
         return Err(TemplateError::NoDirectory);

@@ -1,5 +1,5 @@
-//! Resolves the expressions in a resource's properties, each exactly once: a result that looks
-//! like an expression is data.
+//! Expressions in a resource's properties. Each is resolved exactly once: a result that looks like an
+//! expression is data.
 
 use crate::model::registration::Port;
 use crate::model::resource::{Phase, Resource, TemplateField};
@@ -8,7 +8,7 @@ use ccm_template::Env;
 use ccm_template::expand::{self, Nulls, has_expressions};
 use ccm_template::expr::{Cache, ExprError};
 
-/// A property whose expression failed.
+/// Failed expression of a property.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("resolving field {field}: {cause}")]
 pub struct ResolveError {
@@ -24,21 +24,21 @@ pub fn resolve_properties(
     programs: &Cache,
 ) -> Result<(), ResolveError> {
     let is_hidden = resource.common.sensitive;
-    resource.visit_fields(phase, &mut |field, place, slot| {
-        fill(slot, env, programs).map_err(|cause| ResolveError {
-            field: format!("{field}{place}"),
+    resource.visit_fields(phase, &mut |name, suffix, field| {
+        resolve_field(field, env, programs).map_err(|cause| ResolveError {
+            field: format!("{name}{suffix}"),
             cause: if is_hidden { ExprError::Hidden } else { cause },
         })
     })
 }
 
-/// Reports whether anything is left to resolve just before a resource is applied.
+/// Reports whether the resource has deferred expressions.
 pub fn is_deferred(resource: &Resource) -> bool {
     resource.deferred_texts().any(has_expressions)
 }
 
-fn fill(slot: TemplateField<'_>, env: &Env, programs: &Cache) -> Result<(), ExprError> {
-    match slot {
+fn resolve_field(field: TemplateField<'_>, env: &Env, programs: &Cache) -> Result<(), ExprError> {
+    match field {
         TemplateField::Text(text) => {
             if has_expressions(text) {
                 *text = expand::resolve_string(text, env, programs)?.into_owned();

@@ -1,9 +1,9 @@
-//! CloudEvents: what Choria's own tools hear about a node, word for word as they expect it.
+//! CloudEvents for Choria's tools: lifecycle events and watcher states of a node.
 //!
-//! An event is an envelope of the CloudEvents 1.0 standard around data of Choria's. Two families
-//! are spoken: the lifecycle of a component, and the state of a watcher of an autonomous agent,
-//! which is what our manifests and health checks look like over there. Ids and times come from
-//! the caller; where an event is sent is `nats::subject::choria`, and when is `agent::herald`.
+//! An event is a CloudEvents 1.0 envelope around Choria's data. There are two families: lifecycle
+//! events of a component, and states of the watchers of a Choria autonomous agent; manifests and
+//! health checks are published as such watchers. Ids and times come from the caller. Subjects are
+//! in `ccm_nats::subject::choria`, publishing is in `ccm_agent::choria_events`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::text::{nanoseconds, timestamp};
 const LIFECYCLE_SOURCE: &str = "io.choria.lifecycle";
 const MACHINE_SOURCE: &str = "io.choria.machine";
 
-/// The envelope of the standard, in its JSON form.
+/// CloudEvents envelope in JSON format.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CloudEvent<T> {
     specversion: &'static str,
@@ -30,7 +30,7 @@ pub struct CloudEvent<T> {
     source: &'static str,
     #[serde(rename = "type")]
     type_name: String,
-    /// The node.
+    /// Identity of the node.
     subject: NodeName,
     #[serde(with = "timestamp")]
     time: DateTime<Utc>,
@@ -38,7 +38,7 @@ pub struct CloudEvent<T> {
     data: T,
 }
 
-/// Puts data into its envelope.
+/// Wraps data in its envelope.
 fn envelope<T>(
     id: EventId,
     source: &'static str,
@@ -53,14 +53,14 @@ fn envelope<T>(
         source,
         type_name: type_name.into(),
         subject: identity.clone(),
-        // Choria tells whole seconds.
+        // Choria publishes whole seconds.
         time: now.trunc_subsecs(0),
         datacontenttype: "application/json",
         data,
     }
 }
 
-/// What happens to a component of a node.
+/// Data of a lifecycle event of a component.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lifecycle {
     protocol: String,
@@ -73,7 +73,7 @@ pub struct Lifecycle {
     event: LifecycleEvent,
 }
 
-/// What is new about a component.
+/// Lifecycle event of a component, with its own fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum LifecycleEvent {
@@ -86,14 +86,14 @@ pub enum LifecycleEvent {
     Shutdown {},
     Governor {
         governor: GovernorName,
-        /// The slot; 0 where there is none.
+        /// Number of the slot; 0 if no slot was taken.
         sequence: u64,
         event_type: SlotEvent,
     },
 }
 
 impl LifecycleEvent {
-    /// Returns the word for it in subjects and protocols.
+    /// Returns the event type used in subjects and protocols.
     pub fn event_type(&self) -> &'static str {
         match self {
             Self::Startup { .. } => "startup",
@@ -104,23 +104,23 @@ impl LifecycleEvent {
     }
 }
 
-/// What became of a slot in a governor, in Choria's words.
+/// Event of a governor slot, named as in Choria.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum SlotEvent {
     #[serde(rename = "enter")]
     Enter,
     #[serde(rename = "exit")]
     Exit,
-    /// There was none in time.
+    /// No slot became free in time.
     #[serde(rename = "timeouts")]
     Timeout,
-    /// It was taken away: it expired, or somebody freed it by hand.
+    /// The slot expired or was removed by an operator.
     #[serde(rename = "eviction")]
     Eviction,
 }
 
 impl Lifecycle {
-    /// Returns the event that tells what is new. Envelope and data share their id.
+    /// Returns a lifecycle event. Envelope and data have the same id.
     pub fn event(
         id: EventId,
         now: DateTime<Utc>,
@@ -141,16 +141,16 @@ impl Lifecycle {
     }
 }
 
-/// The autonomous agent that a node looks like.
+/// The node as a Choria autonomous agent.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub identity: NodeName,
-    /// Made once, when the agent starts.
+    /// Instance id, generated when the agent starts.
     pub instance: EventId,
     pub version: String,
 }
 
-/// The state of one of its watchers.
+/// Data of a state event of one watcher.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WatcherState {
     protocol: String,
@@ -167,7 +167,7 @@ pub struct WatcherState {
     state: WatcherDetail,
 }
 
-/// What a watcher saw.
+/// Fields of a watcher's state that depend on its type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum WatcherDetail {
@@ -176,7 +176,7 @@ pub enum WatcherDetail {
 }
 
 impl WatcherDetail {
-    /// Returns the watcher's type, which tools must know to show its state.
+    /// Returns the watcher's type.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Manifest(_) => "ccm_manifest",
@@ -186,7 +186,7 @@ impl WatcherDetail {
 }
 
 impl Machine {
-    /// Returns the event that tells the state of a watcher.
+    /// Returns a state event of a watcher.
     pub fn event(
         &self,
         id: EventId,
@@ -211,7 +211,7 @@ impl Machine {
     }
 }
 
-/// How the run that has just ended came out. Choria calls it the previous one.
+/// Outcome of the last run; Choria calls it the previous run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ManifestState {
     previous_outcome: &'static str,
@@ -220,7 +220,7 @@ pub struct ManifestState {
 }
 
 impl ManifestState {
-    /// Returns what Choria's watcher would say of a run.
+    /// Returns the state that Choria's watcher would publish for a run.
     pub fn of(run: &RunSummary) -> Self {
         Self {
             previous_outcome: outcome(&run.summary, &run.error),
@@ -229,7 +229,7 @@ impl ManifestState {
     }
 }
 
-/// All stable is stable, any error an error, and everything else counts as changes.
+/// Returns `stable` if all resources are stable, `error` on any error, otherwise `changes`.
 fn outcome(summary: &Summary, error: &str) -> &'static str {
     if !error.is_empty() {
         "error"
@@ -242,10 +242,10 @@ fn outcome(summary: &Summary, error: &str) -> &'static str {
     }
 }
 
-/// What a health check said, as Scout shows it.
+/// Result of a health check in the format of Choria Scout.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NagiosState {
-    /// The command line, or the name of what checks without one.
+    /// Command line, or `goss` for goss checks.
     pub plugin: String,
     status: String,
     status_code: i64,
@@ -255,13 +255,13 @@ pub struct NagiosState {
     pub perfdata: Vec<PerfData>,
     /// In seconds.
     runtime: f64,
-    /// This one and those before it, oldest first.
+    /// This execution and the ones before it, oldest first.
     pub history: Vec<Execution>,
     pub annotations: BTreeMap<String, String>,
 }
 
 impl NagiosState {
-    /// Returns the state of a check that began then and took so long.
+    /// Returns the state of a check that started at `began` and ran for `took`.
     pub fn new(status: HealthStatus, began: DateTime<Utc>, took: Duration) -> Self {
         Self {
             plugin: String::new(),
@@ -285,7 +285,7 @@ pub struct PerfData {
     pub value: f64,
 }
 
-/// One of the last times a check ran.
+/// One execution of a check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Execution {
     #[serde(rename = "execute", with = "timestamp")]
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_startup_is_told_field_by_field() {
+    fn a_startup_event_has_all_fields() {
         let version = "0.4.0".to_owned();
         assert_eq!(
             lifecycle(LifecycleEvent::Startup { version }),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_a_manifest_is_told_field_by_field() {
+    fn a_manifest_state_event_has_all_fields() {
         let run = RunSummary {
             protocol: RUN_SUMMARY.into(),
             event_id: id(2),
@@ -454,19 +454,19 @@ mod tests {
 
     #[test]
     fn outcomes_are_those_of_choria_s_watcher() {
-        for (total, stable, errors, error, word) in [
+        for (total, stable, errors, error, expected) in [
             (3, 3, 0, "", "stable"),
             (0, 0, 0, "", "stable"),
             (3, 1, 0, "", "changes"),
             (3, 1, 1, "", "error"),
             (0, 0, 0, "no manifest", "error"),
         ] {
-            assert_eq!(outcome(&summary(total, stable, errors), error), word);
+            assert_eq!(outcome(&summary(total, stable, errors), error), expected);
         }
     }
 
     #[test]
-    fn the_state_of_a_check_is_told_field_by_field() {
+    fn a_check_state_event_has_all_fields() {
         let load = PerfData {
             unit: String::new(),
             label: "load1".into(),

@@ -1,4 +1,4 @@
-//! Health checks: what probes a resource after it was applied, and what the probe said.
+//! Health checks: probes of a resource after it was applied, and their results.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::secret::{REDACTED, serialize_text};
 use super::text::{DurationError, parse_wait, quote};
 use super::value::Value;
 
-/// A probe that an author attached to a resource.
+/// Health check of a resource, as declared in a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a mapping")]
 pub struct HealthCheck {
@@ -34,7 +34,7 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// How a probe reports.
+/// Format of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckFormat {
@@ -43,7 +43,7 @@ pub enum CheckFormat {
 }
 
 impl HealthCheck {
-    /// Trims, infers what was left out and validates.
+    /// Trims, fills in defaults and validates.
     pub fn complete(&mut self) -> Result<(), InvalidProperty> {
         let invalid = |message: String| InvalidProperty::new("health_checks", message);
         self.command = self.command.trim().to_owned();
@@ -88,18 +88,18 @@ impl HealthCheck {
         Ok(())
     }
 
-    /// Returns how long one try may take, if that is limited.
+    /// Returns the timeout of one try, if set.
     pub fn timeout(&self) -> Result<Option<Duration>, CheckDurationError> {
         optional_wait("timeout", &self.timeout)
     }
 
-    /// Returns the pause between tries, one second unless said otherwise.
+    /// Returns the pause between tries, by default one second.
     pub fn try_sleep(&self) -> Result<Duration, CheckDurationError> {
         Ok(optional_wait("try sleep", &self.try_sleep)?.unwrap_or(Duration::from_secs(1)))
     }
 }
 
-/// A time of a health check that is none.
+/// Invalid duration of a health check.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {what} duration {}: {cause}", quote(.text))]
 pub struct CheckDurationError {
@@ -121,7 +121,7 @@ fn optional_wait(what: &'static str, text: &str) -> Result<Option<Duration>, Che
     Ok(Some(wait))
 }
 
-/// What a probe concluded.
+/// Status of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthStatus {
     Ok,
@@ -131,7 +131,7 @@ pub enum HealthStatus {
 }
 
 impl HealthStatus {
-    /// Returns the status of a plugin's exit code.
+    /// Returns the status for a plugin's exit code.
     pub fn from_code(code: i64) -> Self {
         match code {
             0 => Self::Ok,
@@ -150,7 +150,7 @@ impl HealthStatus {
         }
     }
 
-    /// Reports whether the status fails a resource: a warning is shown, but fails nothing.
+    /// Reports whether the status fails the resource; a warning does not.
     pub fn is_failure(self) -> bool {
         matches!(self, Self::Critical | Self::Unknown)
     }
@@ -173,7 +173,7 @@ impl Serialize for HealthStatus {
     }
 }
 
-/// Reads the code upstream writes, and the text its schema promises.
+/// Reads the code that upstream writes, and the text that its schema documents.
 impl<'de> Deserialize<'de> for HealthStatus {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Ok(match Value::deserialize(from)? {
@@ -189,13 +189,13 @@ impl<'de> Deserialize<'de> for HealthStatus {
     }
 }
 
-/// The result of one check, after all its tries.
+/// Result of one check, after all its tries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HealthResult {
     pub status: HealthStatus,
     #[serde(default)]
     pub tries: i64,
-    /// Upstream writes a capital letter; its documents promise a small one.
+    /// Upstream writes `Output`; its schema documents `output`.
     #[serde(
         rename = "Output",
         alias = "output",
@@ -206,7 +206,7 @@ pub struct HealthResult {
 }
 
 impl HealthResult {
-    /// Hides what the probe said; how it came out stays.
+    /// Redacts the output of the probe; the status stays.
     pub fn redact_output(&mut self) {
         if !self.output.is_empty() {
             self.output = REDACTED.into();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused_with_their_texts() {
+    fn contradictory_properties_are_rejected() {
         let rules = || Some(Value::empty_map());
         let command = || "true".to_owned();
         let cases = [

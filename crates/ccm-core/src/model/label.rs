@@ -1,8 +1,8 @@
-//! Labels: what the controller says about a node, whatever the node says about itself.
+//! Labels: names and values that the controller assigns to a node.
 //!
-//! A node's own facts can lie. What must not depend on them (which secrets it gets, which wave it
-//! is in) is pinned by a label, kept on the fleet's side of the bus. How labels take part in a
-//! selection is decided by `template::filter`.
+//! A node controls its own facts and can forge them. Decisions that must not depend on them, such as
+//! the wave of a node in a rollout, use labels, which are stored on the controller's side. How a
+//! selection evaluates labels is in [`crate::filter`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +14,13 @@ use super::Value;
 use super::text::quote;
 use super::value::Map;
 
-/// The longest name of a label.
+/// Maximum length of a label name.
 const MAX_NAME: usize = 128;
 
-/// The longest value of a label.
+/// Maximum length of a label value.
 const MAX_VALUE: usize = 1024;
 
-/// A text that is no label.
+/// Invalid label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     #[error("invalid label name {}: use words of letters, digits, '_' and '-', joined by '.'", quote(.0))]
@@ -31,7 +31,7 @@ pub enum LabelError {
     TooLong(LabelName),
 }
 
-/// The name of a label, which is also the path of the fact that it overrides: `role`, `os.name`.
+/// Name of a label, which is also the path of the fact that it overrides: `role`, `os.name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LabelName(String);
@@ -76,7 +76,7 @@ impl fmt::Display for LabelName {
     }
 }
 
-/// Reads `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 pub fn parse_label(text: &str) -> Result<(LabelName, String), LabelError> {
     let (name, value) = text
         .split_once('=')
@@ -89,13 +89,13 @@ pub fn parse_label(text: &str) -> Result<(LabelName, String), LabelError> {
     }
 }
 
-/// The labels of one node.
+/// Labels of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Labels(BTreeMap<LabelName, String>);
 
 impl Labels {
-    /// Returns the labels of a node that has none.
+    /// Returns an empty set of labels.
     pub fn none() -> &'static Self {
         static NONE: Labels = Labels(BTreeMap::new());
         &NONE
@@ -111,29 +111,29 @@ impl Labels {
         self.0.get(&name).map(String::as_str)
     }
 
-    /// Sets a label and returns what it was before.
+    /// Sets a label and returns its previous value.
     pub fn set(&mut self, name: LabelName, value: String) -> Option<String> {
         self.0.insert(name, value)
     }
 
-    /// Takes a label away and returns what it was.
+    /// Removes a label and returns its value.
     pub fn remove(&mut self, name: &LabelName) -> Option<String> {
         self.0.remove(name)
     }
 
-    /// Returns the labels in the order of their names.
+    /// Returns the labels sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&LabelName, &str)> {
         self.0.iter().map(|(name, value)| (name, value.as_str()))
     }
 
-    /// Returns the labels as a map by name, as expressions see them.
+    /// Returns the labels as a map by name, for expressions.
     pub fn to_value(&self) -> Value {
         self.iter()
             .map(|(name, value)| (name.as_str(), Value::from(value)))
             .collect()
     }
 
-    /// Returns the labels as facts: a name with dots leads down as many maps.
+    /// Returns the labels as facts: a name with dots becomes nested maps.
     pub fn to_facts(&self) -> Value {
         self.iter()
             .fold(Value::empty_map(), |facts, (name, value)| {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_label_is_named() {
+    fn an_invalid_label_is_reported() {
         for (text, error) in [
             ("role", "invalid label \"role\": expected NAME=VALUE"),
             ("=x", "invalid label name \"\": "),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_in_a_name_lead_down_the_facts() {
+    fn dots_in_a_name_become_nested_facts() {
         let facts = labels(&["os.name=debian", "os.family=linux", "role=web"]).to_facts();
         assert_eq!(
             serde_json::to_string(&facts).unwrap(),

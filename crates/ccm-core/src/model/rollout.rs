@@ -1,11 +1,11 @@
-//! Rollouts: a bundle taken to a selection of nodes in waves, as it is stored.
+//! Rollouts: a bundle assigned to a selection of nodes in waves, as stored in the KV bucket.
 //!
-//! One object holds the whole of it: what was asked for, the plan, how far every node is, and
-//! what each touched node was before. So any controller can go on where another stopped. What to
-//! do next is decided by `fleet::judge`; how waves are cut by `fleet::plan`.
+//! One record holds the settings, the plan, the progress of every node and the previous assignments
+//! of changed nodes, so any controller can continue a rollout. The next step is decided in
+//! `ccm_fleet::planner`; waves are built in `ccm_fleet::waves`.
 //!
-//! Thousands of nodes must fit into one message: a node that nothing happened to has no entry,
-//! and previous assignments that differ only in their generation are stored once.
+//! Thousands of nodes must fit into one message: a pending node has no entry, and previous
+//! assignments that differ only in their generation are stored once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,24 +22,24 @@ use super::text::{maybe_timestamp, nanoseconds, timestamp};
 
 pub const ROLLOUT: &str = "io.choria.ccm.v1.rollout";
 
-/// The longest reason that is kept of a node that failed.
+/// Maximum length of a failed node's reason.
 const MAX_REASON: usize = 200;
 
-/// A bundle on its way to many nodes.
+/// Stored record of a rollout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rollout {
     pub protocol: String,
     pub id: Token,
-    /// Whose nodes these are.
+    /// Collective of the nodes.
     #[serde(default = "Token::default_collective")]
     pub collective: Token,
     pub bundle: BundleRef,
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub data: Value,
-    /// The nodes only say what they would do.
+    /// Applied in noop mode: the nodes report what they would change.
     #[serde(default)]
     pub noop: bool,
-    /// How the nodes were chosen, for people.
+    /// Selection of the nodes, for display.
     #[serde(default)]
     pub selection: Vec<String>,
     #[serde(with = "timestamp")]
@@ -50,47 +50,47 @@ pub struct Rollout {
     pub settings: Settings,
     pub plan: Plan,
     pub state: RolloutState,
-    /// The wave that is being worked on, from 0.
+    /// Current wave, from 0.
     #[serde(default)]
     pub wave: usize,
-    /// Where each node is; one that nothing happened to yet has no entry.
+    /// Progress of each node; pending nodes have no entry.
     #[serde(default)]
     pub nodes: BTreeMap<NodeName, Progress>,
-    /// What the touched nodes were assigned before.
+    /// Previous assignments of the nodes that were assigned the bundle.
     #[serde(default)]
     pub previous: PreviousAssignments,
-    /// What nodes were assigned when the rollout was started, by digest; those that were assigned
-    /// nothing are not listed. Holds them to it where the rollout is signed.
+    /// Nodes by the digest of their assignment at the start of the rollout; nodes without an
+    /// assignment are not listed. Part of the signed decision.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub previous_digests: BTreeMap<String, BTreeSet<NodeName>>,
-    /// What was decided, signed by whoever started it.
+    /// Decision to start the rollout, signed by its caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<RolloutDecision>,
-    /// That it is rolled back, signed by whoever wants it.
+    /// Decision to roll back, signed by its caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
-    /// What somebody saw and chose to go on with: it no longer counts against the budget.
+    /// Counts at the last resume: earlier failures do not count against the budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forgiven: Option<Tally>,
-    /// Who drives it.
+    /// Lease of the controller that drives the rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
 }
 
 impl Rollout {
-    /// Returns where a node is.
+    /// Returns the progress of a node.
     pub fn progress(&self, node: &NodeName) -> &Progress {
         self.nodes.get(node).unwrap_or(&Progress::Pending)
     }
 
-    /// Counts the nodes of the plan by what became of them.
+    /// Counts the nodes of the plan by progress.
     pub fn tally(&self) -> Tally {
         let nodes = self.plan.waves.iter().flat_map(|wave| &wave.nodes);
         Tally::of(nodes.map(|node| self.progress(node)))
     }
 }
 
-/// Who drives a rollout, and until when without saying so again.
+/// Lease of the controller that drives a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     pub holder: String,
@@ -98,59 +98,59 @@ pub struct Lease {
     pub until: DateTime<Utc>,
 }
 
-/// Which nodes, in which order. A plan never changes once it is made.
+/// Waves of a rollout. Never changes once it is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub waves: Vec<Wave>,
-    /// Chosen, but in no wave.
+    /// Selected nodes that are in no wave.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<ExcludedNode>,
 }
 
-/// Nodes that are done together.
+/// Nodes that are assigned the bundle together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wave {
     pub name: String,
-    /// Nothing may fail in it, whatever the budget says.
+    /// Canary wave: any failure halts the rollout, regardless of the budget.
     #[serde(default)]
     pub canary: bool,
     pub nodes: Vec<NodeName>,
 }
 
-/// A node that was chosen and left out all the same.
+/// Selected node that was excluded from the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExcludedNode {
     pub node: NodeName,
     pub reason: String,
 }
 
-/// What the caller asked for.
+/// Settings of a rollout, chosen by its caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// How many nodes go first, on their own.
+    /// Number of canary nodes.
     pub canary: usize,
-    /// How large the waves are: counts are sizes, percents reach up to that part of all nodes.
+    /// Sizes of the waves: counts are wave sizes, percentages are cumulative shares of all nodes.
     pub waves: Vec<Amount>,
-    /// The label or fact that nodes are ordered by before their names.
+    /// Label or fact that nodes are sorted by, before their names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order_by: Option<String>,
-    /// How long a finished wave is watched before the next one begins.
+    /// Bake time: pause between a finished wave and the next one.
     #[serde(with = "nanoseconds")]
     pub bake: Duration,
-    /// No node may be unhealthy when the next wave begins.
+    /// Whether an unhealthy node keeps the next wave from starting.
     pub health_gate: bool,
     pub budget: Budget,
-    /// How many nodes may be under way at once within a wave.
+    /// Maximum number of concurrently assigned nodes within a wave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<usize>,
-    /// How long a node may stay silent before it counts as unreachable.
+    /// Time without a report after which a node counts as unreachable.
     #[serde(with = "nanoseconds")]
     pub node_timeout: Duration,
-    /// The slot without which a node does not begin.
+    /// Governor slot that a node needs to start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governor: Option<GovernorClaim>,
-    /// After this nothing more is begun.
+    /// Time after which no further node is assigned.
     #[serde(with = "maybe_timestamp", skip_serializing_if = "Option::is_none")]
     pub deadline: Option<DateTime<Utc>>,
 }
@@ -172,18 +172,18 @@ impl Default for Settings {
     }
 }
 
-/// How much may go wrong, over the whole rollout. Without any bound on failures none is allowed.
+/// Failure budget of the whole rollout. Without a limit on failures, none is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Budget {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_failures: Option<usize>,
-    /// Of the nodes that have finished.
+    /// Percentage of the finished nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_failures_percent: Option<Percent>,
-    /// How many nodes must have finished before a percentage means anything.
+    /// Number of finished nodes from which on the percentage is checked.
     pub min_sample: usize,
-    /// Nodes that stayed silent; a percent is of the nodes that were tried. Without it any number.
+    /// Maximum of unreachable nodes; a percentage is of the nodes tried so far. Unlimited if not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unreachable: Option<Amount>,
 }
@@ -199,12 +199,12 @@ impl Default for Budget {
     }
 }
 
-/// Where a rollout is.
+/// State of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case")]
 pub enum RolloutState {
     Running,
-    /// The wave is finished and is being watched.
+    /// The wave has finished; the next one waits for the bake time.
     Baking {
         #[serde(with = "timestamp")]
         until: DateTime<Utc>,
@@ -213,11 +213,11 @@ pub enum RolloutState {
         reason: String,
         #[serde(default)]
         by: String,
-        /// A controller paused it by itself.
+        /// Paused by a controller, not by an operator.
         #[serde(default)]
         auto: bool,
     },
-    /// Too much went wrong.
+    /// The failure budget was exceeded.
     Halted {
         reason: String,
     },
@@ -231,7 +231,7 @@ pub enum RolloutState {
 }
 
 impl RolloutState {
-    /// Returns the word people know the state by.
+    /// Returns the name of the state, for display.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -245,7 +245,7 @@ impl RolloutState {
         }
     }
 
-    /// Reports whether a controller has something to do for it, now or later.
+    /// Reports whether a controller has to drive the rollout.
     pub fn is_active(&self) -> bool {
         matches!(
             self,
@@ -253,7 +253,7 @@ impl RolloutState {
         )
     }
 
-    /// Reports whether it stays as it is unless somebody begins it anew.
+    /// Reports whether the state stays unless an operator resumes, retries or rolls back the rollout.
     pub fn is_finished(&self) -> bool {
         matches!(
             self,
@@ -262,56 +262,56 @@ impl RolloutState {
     }
 }
 
-/// Where one node is in a rollout.
+/// Progress of one node in a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
     #[default]
     Pending,
-    /// It was told; nothing was heard since.
+    /// Assigned; no report yet.
     Assigned {
         generation: u64,
         #[serde(with = "timestamp")]
         at: DateTime<Utc>,
     },
-    /// It converged and nothing had to change.
+    /// Converged without changes.
     Ok,
     Changed,
     Failed {
         reason: String,
     },
-    /// It converged, but a health check is critical.
+    /// Converged, but a health check is critical.
     Unhealthy {
         reason: String,
     },
-    /// It stayed silent. Its assignment stands: it converges when it returns.
+    /// No report in time. The assignment stays: the node converges when it reconnects.
     Unreachable {
         generation: u64,
     },
-    /// It is passed over, for instance because it was paused after the plan was made.
+    /// Skipped, for instance because it was paused after the plan was created.
     Skipped {
         reason: String,
     },
-    /// Its previous assignment is back.
+    /// Its previous assignment was restored.
     Restored,
 }
 
 impl Progress {
-    /// Returns a failure, its reason cut to a length that fits a thousand times.
+    /// Returns a failure with a shortened reason, so that thousands fit into one message.
     pub fn failed(reason: &str) -> Self {
         Self::Failed {
             reason: shortened(reason),
         }
     }
 
-    /// Returns that a node is unhealthy, with a reason as short as that of [`Self::failed`].
+    /// Returns an unhealthy progress with a shortened reason, as in [`Self::failed`].
     pub fn unhealthy(reason: &str) -> Self {
         Self::Unhealthy {
             reason: shortened(reason),
         }
     }
 
-    /// Returns the word people know it by.
+    /// Returns the name of the progress, for display.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -327,7 +327,7 @@ impl Progress {
     }
 }
 
-/// Returns the first line of a text, cut where it gets long.
+/// Returns the first line of a text, cut to the maximum length.
 fn shortened(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     match line.char_indices().nth(MAX_REASON) {
@@ -336,7 +336,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// How many nodes came to what.
+/// Number of nodes by progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tally {
@@ -352,7 +352,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts nodes by what became of them.
+    /// Counts nodes by progress.
     pub fn of<'p>(nodes: impl IntoIterator<Item = &'p Progress>) -> Self {
         let mut tally = Self::default();
         for progress in nodes {
@@ -372,12 +372,12 @@ impl Tally {
         tally
     }
 
-    /// Returns how many nodes ran to an end, good or bad.
+    /// Returns the number of nodes that finished, with or without failure.
     pub fn finished(&self) -> usize {
         self.ok + self.changed + self.failed + self.unhealthy
     }
 
-    /// Returns what is more than it was, outcome by outcome.
+    /// Returns the counts minus those of an earlier tally.
     pub fn saturating_sub(&self, earlier: &Self) -> Self {
         Self {
             pending: self.pending.saturating_sub(earlier.pending),
@@ -393,15 +393,15 @@ impl Tally {
     }
 }
 
-/// What touched nodes were assigned before the rollout; nothing, for some.
+/// Assignments of the rollout's nodes before it changed them; `None` for nodes that had none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Vec<PreviousGroup>", into = "Vec<PreviousGroup>")]
 pub struct PreviousAssignments(BTreeMap<NodeName, Option<Assignment>>);
 
 impl PreviousAssignments {
-    /// Notes what a node was before it is touched for the first time. Later notes are not heard:
-    /// by then it is the rollout's own assignment that stands. Who stood for it is not kept here,
-    /// so that equal assignments stay equal.
+    /// Records the previous assignment of a node. Only the first call for a node has an effect: later
+    /// assignments are the rollout's own. Signatures are removed, so that equal assignments are
+    /// stored once.
     pub fn record(&mut self, node: NodeName, assignment: Option<Assignment>) {
         let assignment = assignment.map(|it| Assignment {
             signature: None,
@@ -410,12 +410,12 @@ impl PreviousAssignments {
         self.0.entry(node).or_insert(assignment);
     }
 
-    /// Returns what a node was assigned before, or nothing if it was not touched.
+    /// Returns the previous assignment of a node, or `None` if the rollout did not change the node.
     pub fn get(&self, node: &NodeName) -> Option<Option<&Assignment>> {
         self.0.get(node).map(Option::as_ref)
     }
 
-    /// Returns the touched nodes, in order.
+    /// Returns the changed nodes, sorted.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
         self.0.keys()
     }
@@ -425,11 +425,11 @@ impl PreviousAssignments {
     }
 }
 
-/// Nodes that were assigned the same before, each with its own generation.
+/// Nodes with equal previous assignments, each with its own generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct PreviousGroup {
     assignment: Option<Assignment>,
-    /// The generation of each node's assignment; 0 where there was none.
+    /// Generation of each node's assignment; 0 if it had none.
     nodes: BTreeMap<NodeName, u64>,
 }
 
@@ -449,16 +449,17 @@ impl From<Vec<PreviousGroup>> for PreviousAssignments {
 impl From<PreviousAssignments> for Vec<PreviousGroup> {
     fn from(previous: PreviousAssignments) -> Self {
         let mut groups: Self = Vec::new();
-        // Assignments hold data, which has no order to look them up by; their bundles and time
-        // nearly always tell them apart.
-        let mut places: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+        // Assignments are not hashable; time, bundles and data in a key limit the comparisons.
+        let mut groups_by_key: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
         for (node, assignment) in previous.0 {
             let generation = assignment.as_ref().map_or(0, |it| it.generation);
             let assignment = assignment.map(|it| Assignment {
                 generation: 0,
                 ..it
             });
-            let candidates = places.entry(rough_key(assignment.as_ref())).or_default();
+            let candidates = groups_by_key
+                .entry(group_key(assignment.as_ref()))
+                .or_default();
             let same = candidates.iter().find_map(|at| {
                 let group = groups.get(*at)?;
                 (group.assignment == assignment).then_some(*at)
@@ -477,7 +478,7 @@ impl From<PreviousAssignments> for Vec<PreviousGroup> {
     }
 }
 
-fn rough_key(assignment: Option<&Assignment>) -> String {
+fn group_key(assignment: Option<&Assignment>) -> String {
     let Some(assignment) = assignment else {
         return String::new();
     };
@@ -512,7 +513,7 @@ mod tests {
         }
     }
 
-    fn small() -> Rollout {
+    fn minimal() -> Rollout {
         serde_json::from_value(serde_json::json!({
             "protocol": ROLLOUT,
             "id": "r1",
@@ -526,16 +527,16 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_a_rollout_can_be_read() {
-        let rollout = small();
+    fn a_minimal_rollout_is_read() {
+        let rollout = minimal();
         assert_eq!(rollout.settings, Settings::default());
         assert_eq!(rollout.progress(&name("a")), &Progress::Pending);
         assert_eq!(rollout.tally().pending, 2);
     }
 
     #[test]
-    fn a_rollout_survives_being_stored() {
-        let mut rollout = small();
+    fn a_rollout_round_trips() {
+        let mut rollout = minimal();
         rollout.state = RolloutState::Baking {
             until: DateTime::UNIX_EPOCH,
         };
@@ -555,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_to_a_node_is_stored_in_a_word_where_it_can_be() {
+    fn progress_without_fields_is_stored_as_text() {
         for (progress, text) in [
             (Progress::Ok, r#""ok""#),
             (
@@ -584,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_note_of_a_node_counts() {
+    fn only_the_first_record_of_a_node_counts() {
         let mut previous = PreviousAssignments::default();
         previous.record(name("a"), None);
         previous.record(name("a"), Some(assignment(1, "0a")));

@@ -1,4 +1,4 @@
-//! Manifests inside manifests.
+//! Properties of nested manifests (type `apply`).
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::model::secret::REDACTED;
 use crate::model::text::url_scheme;
 use crate::model::value::Value;
 
-/// What only nested manifests have.
+/// Properties of a nested manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Apply {

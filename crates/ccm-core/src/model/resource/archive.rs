@@ -1,4 +1,4 @@
-//! Archives: downloaded, checked, unpacked, and perhaps removed again.
+//! Properties of archives: downloaded, verified, unpacked and optionally removed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::{
 use crate::model::secret::{Secret, redact_url, serialize_url};
 use crate::model::text::{quote, url_scheme};
 
-/// What only archives have.
+/// Properties of an archive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Archive {
@@ -37,7 +37,7 @@ pub struct Archive {
     pub group: String,
 }
 
-/// The formats we can unpack.
+/// Supported archive formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArchiveFormat {
     Zip,
@@ -46,7 +46,7 @@ pub enum ArchiveFormat {
 }
 
 impl ArchiveFormat {
-    /// Returns the kind that a file name's ending stands for.
+    /// Returns the format for the suffix of a file name.
     pub fn from_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         if name.ends_with(".zip") {
@@ -60,13 +60,13 @@ impl ArchiveFormat {
         }
     }
 
-    /// Returns the kind of what a URL leads to, by the name of its file.
+    /// Returns the format for the file name of a URL.
     pub fn from_url(url: &str) -> Option<Self> {
         Self::from_name(url_file_name(url))
     }
 }
 
-/// Returns the last part of a URL's path; empty if there is none.
+/// Returns the last segment of a URL's path; empty if there is none.
 fn url_file_name(url: &str) -> &str {
     let (_, rest) = url_scheme(url).unwrap_or(("", url));
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -90,14 +90,14 @@ impl fmt::Display for ArchiveFormat {
 
 impl Archive {
     pub(super) fn validate(&self, common: &Common) -> Result<(), InvalidProperty> {
-        let url_kind = self.validate_url()?;
+        let url_format = self.validate_url()?;
         let suffixes = "must end in .zip, .tar.gz, .tgz, or .tar";
-        let Some(kind) = ArchiveFormat::from_name(&common.name) else {
+        let Some(format) = ArchiveFormat::from_name(&common.name) else {
             return Err(InvalidProperty::new("name", format!("name {suffixes}")));
         };
-        if kind != url_kind {
+        if format != url_format {
             let message = format!(
-                "url and name must have the same archive type: url is {url_kind}, name is {kind}"
+                "url and name must have the same archive type: url is {url_format}, name is {format}"
             );
             return Err(InvalidProperty::new("url", message));
         }
@@ -133,9 +133,9 @@ impl Archive {
         if self.url.is_empty() {
             return invalid("url cannot be empty");
         }
-        if let Some(fault) = url_fault(&self.url) {
+        if let Some(problem) = url_problem(&self.url) {
             let url = quote(&redact_url(&self.url));
-            return invalid(&format!("invalid url: parse {url}: {fault}"));
+            return invalid(&format!("invalid url: parse {url}: {problem}"));
         }
         if url_scheme(&self.url).is_none() {
             return invalid("url must be absolute (include scheme like http:// or https://)");
@@ -145,7 +145,7 @@ impl Archive {
             return invalid("url must have a filename in the path");
         }
         match ArchiveFormat::from_name(name) {
-            Some(kind) => Ok(kind),
+            Some(format) => Ok(format),
             None => invalid("url filename must end in .zip, .tar.gz, .tgz, or .tar"),
         }
     }
@@ -153,8 +153,8 @@ impl Archive {
     pub(super) fn visit_fields<E>(&mut self, visit: &mut FieldVisitor<'_, E>) -> Result<(), E> {
         text("Url", &mut self.url, visit)?;
         for (key, header) in &mut self.headers {
-            let place = format!("[{key}]");
-            visit("Headers", &place, TemplateField::Text(header.reveal_mut()))?;
+            let suffix = format!("[{key}]");
+            visit("Headers", &suffix, TemplateField::Text(header.reveal_mut()))?;
         }
         text("Username", &mut self.username, visit)?;
         text("Password", self.password.reveal_mut(), visit)?;
@@ -166,8 +166,8 @@ impl Archive {
     }
 }
 
-/// Returns what keeps a text from being a URL at all, if anything does.
-fn url_fault(url: &str) -> Option<String> {
+/// Returns why a text is not a valid URL, if it is not.
+fn url_problem(url: &str) -> Option<String> {
     if url.contains(|c: char| c.is_control() || c == ' ') {
         return Some("a space or control character in URL".into());
     }

@@ -1,4 +1,4 @@
-//! The properties every type has.
+//! Common properties, which every resource type has.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::model::id::Reference;
 use crate::model::registration::Entry;
 use crate::model::secret::REDACTED;
 
-/// The properties every type has, in the order events show them.
+/// Common properties, in the order of serialization in events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Common {
@@ -27,12 +27,12 @@ pub struct Common {
     pub control: Option<Control>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub register_when_stable: Vec<Entry>,
-    /// Ours: content, commands and data of this resource never appear in events, logs or diffs.
+    /// Whether content, commands and data are hidden in events, logs and diffs. Not in upstream CCM.
     #[serde(skip_serializing_if = "is_false")]
     pub sensitive: bool,
 }
 
-/// Expressions that decide whether a resource is managed at all.
+/// Expressions that decide whether a resource is managed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a mapping")]
 pub struct Control {
@@ -61,7 +61,7 @@ impl Common {
             ));
         }
         for (index, check) in self.health_checks.iter_mut().enumerate() {
-            // A check is named after its command unless that is hidden.
+            // The default name is the command, which is hidden for a sensitive resource.
             if self.sensitive && check.name.is_empty() && check.goss_rules.is_none() {
                 check.name = format!("check {}", index + 1);
             }
@@ -75,7 +75,7 @@ impl Common {
         Ok(())
     }
 
-    /// Hides what probes run and look for, and what is registered beside an address.
+    /// Redacts commands and rules of health checks, and annotations of registrations.
     pub(super) fn redact(&mut self) {
         for check in &mut self.health_checks {
             if !check.command.is_empty() {
@@ -111,7 +111,7 @@ impl Common {
             }
         }
         for (index, entry) in self.register_when_stable.iter_mut().enumerate() {
-            let place = |field: &str| format!("[{index}].{field}");
+            let suffix = |field: &str| format!("[{index}].{field}");
             for (field, slot) in [
                 ("Cluster", &mut entry.cluster),
                 ("Service", &mut entry.service),
@@ -120,16 +120,16 @@ impl Common {
             ] {
                 visit(
                     "RegisterWhenStable",
-                    &place(field),
+                    &suffix(field),
                     TemplateField::Text(slot),
                 )?;
             }
             for (key, slot) in &mut entry.annotations {
-                let place = place(&format!("Annotations[{key}]"));
-                visit("RegisterWhenStable", &place, TemplateField::Text(slot))?;
+                let suffix = suffix(&format!("Annotations[{key}]"));
+                visit("RegisterWhenStable", &suffix, TemplateField::Text(slot))?;
             }
             let port = TemplateField::Port(&mut entry.port);
-            visit("RegisterWhenStable", &place("Port"), port)?;
+            visit("RegisterWhenStable", &suffix("Port"), port)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Commands: run once, when something is missing, or when something else changed.
+//! Properties of commands (type `exec`).
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::model::id::Reference;
 use crate::model::secret::REDACTED;
 use crate::model::text::{parse_wait, quote, split_words};
 
-/// What only commands have.
+/// Properties of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Exec {
-    /// The command line; empty means that the name is the command line.
+    /// Command line; if empty, the name is the command line.
     pub command: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cwd: String,
@@ -40,7 +40,7 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// Returns how long the command may take, if that is limited.
+    /// Returns the timeout of the command, if set.
     pub fn timeout(&self) -> Result<Option<Duration>, InvalidProperty> {
         if self.timeout.is_empty() {
             return Ok(None);
@@ -52,18 +52,18 @@ impl Exec {
         }
     }
 
-    /// Returns the command lines that decide whether the command runs.
+    /// Returns the command lines of `onlyif` and `unless`.
     pub fn guards(&self) -> impl Iterator<Item = &str> {
         let all = [self.onlyif.as_str(), self.unless.as_str()];
         all.into_iter().filter(|line| !line.is_empty())
     }
 
-    /// Reports whether an exit code is a success.
+    /// Reports whether an exit code means success.
     pub fn accepts(&self, code: i32) -> bool {
         self.accepted().contains(&code)
     }
 
-    /// Returns the exit codes that are a success.
+    /// Returns the exit codes that mean success.
     pub fn accepted(&self) -> &[i32] {
         if self.returns.is_empty() {
             &[0]
@@ -80,7 +80,7 @@ impl Exec {
                 "invalid ensure value: must be one of \"present\" or \"absent\"",
             ));
         }
-        // A name is only read as a command line when it is one.
+        // The name must be a valid command line only if it is used as one.
         if self.command.is_empty() && common.provider != "shell" {
             match split_words(&common.name) {
                 Err(err) => return Err(InvalidProperty::new("name", err.to_string())),
@@ -114,10 +114,10 @@ impl Exec {
         self.validate_environment(common.sensitive)
     }
 
-    /// Checks the environment; an item that still holds an expression is checked once resolved.
+    /// Validates the environment; an item with an expression is validated after it is resolved.
     fn validate_environment(&self, is_hidden: bool) -> Result<(), InvalidProperty> {
         for item in &self.environment {
-            let fault = match item.split_once('=') {
+            let problem = match item.split_once('=') {
                 _ if item.contains("{{") || item.contains("${") => continue,
                 None => "missing '='",
                 Some(("", _)) => "empty key",
@@ -126,7 +126,7 @@ impl Exec {
                 Some(_) => continue,
             };
             let shown = if is_hidden { REDACTED } else { item };
-            let message = format!("invalid environment variable {}: {fault}", quote(shown));
+            let message = format!("invalid environment variable {}: {problem}", quote(shown));
             return Err(InvalidProperty::new("environment", message));
         }
         Ok(())
@@ -182,7 +182,7 @@ impl Exec {
     }
 }
 
-/// Reports whether a shell could name a variable like this.
+/// Reports whether a text is a valid name of a shell variable.
 fn is_variable_name(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(is_part)

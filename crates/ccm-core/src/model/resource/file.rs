@@ -1,4 +1,4 @@
-//! Files and directories: content, owner, group and mode at one path.
+//! Properties of files and directories: content, owner, group and mode.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use super::{
 use crate::model::secret::REDACTED;
 use crate::model::text::quote;
 
-/// What only files have.
+/// Properties of a file or directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct File {
-    /// Unset leaves the content alone; the empty text is a content.
+    /// Content of the file; unmanaged if not set. An empty text is an empty file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -27,7 +27,7 @@ pub struct File {
     pub force: bool,
 }
 
-/// The states a file can be asked to have.
+/// Ensure values of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileEnsure {
     Present,

@@ -1,4 +1,4 @@
-//! Scaffolds: a directory or archive of templates rendered to a target.
+//! Properties of scaffolds: a directory or archive of templates, rendered to a target directory.
 
 use ccm_template::Engine;
 use std::collections::BTreeMap;
@@ -12,11 +12,11 @@ use crate::model::secret::{REDACTED, serialize_url};
 use crate::model::text::quote;
 use crate::model::value::Value;
 
-/// What only scaffolds have.
+/// Properties of a scaffold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scaffold {
-    /// A directory, an archive, or the URL of one.
+    /// Directory, archive, or URL of an archive.
     #[serde(serialize_with = "serialize_url")]
     pub source: String,
     #[serde(skip_serializing_if = "is_false")]
