@@ -5,7 +5,7 @@
 //! `scatter`.
 
 use super::node_reply::{NodeReply, interpret};
-use super::scatter::{NodeRequest, ScatterClient, MAX_CONCURRENT, Recipients};
+use super::scatter::{MAX_CONCURRENT, NodeRequest, Recipients, ScatterClient};
 use super::summarize::Counts;
 use ccm_core::model::amount::Amount;
 use ccm_core::model::node::NodeName;
@@ -121,7 +121,11 @@ mod tests {
             ("0", "", 30, 1),
             ("", "", 0, 1),
         ] {
-            assert_eq!(settings(batch, max_failures).batch_of(total), size, "{batch}");
+            assert_eq!(
+                settings(batch, max_failures).batch_of(total),
+                size,
+                "{batch}"
+            );
         }
     }
 

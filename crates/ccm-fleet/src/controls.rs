@@ -131,9 +131,11 @@ pub fn rollback(
     }
     match signer {
         Some(signer) => {
-            attach_rollback_signature(rollout, signer, now).map_err(|cause| ControlError::Signing {
-                id: rollout.id.clone(),
-                cause,
+            attach_rollback_signature(rollout, signer, now).map_err(|cause| {
+                ControlError::Signing {
+                    id: rollout.id.clone(),
+                    cause,
+                }
             })?;
         }
         None if rollout.decision.is_some() => {

@@ -351,7 +351,7 @@ mod tests {
             let mut changed = good.clone();
             change(&mut changed);
             let found = text(&changed, &any_signer);
-            assert!(actual.contains(part), "{part}: {found}");
+            assert!(found.contains(part), "{part}: {found}");
         }
     }
 

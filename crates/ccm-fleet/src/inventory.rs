@@ -66,7 +66,12 @@ impl Inventory {
     }
 
     /// Builds the inventory from bucket entries.
-    fn from_entries(subjects: &Subjects, nodes: &[Entry], labels: &[Entry], reports: &[Entry]) -> Self {
+    fn from_entries(
+        subjects: &Subjects,
+        nodes: &[Entry],
+        labels: &[Entry],
+        reports: &[Entry],
+    ) -> Self {
         let mut inventory = Self::default();
         for entry in nodes {
             let status = name_of(subjects, entry).and_then(|name| {
@@ -119,13 +124,13 @@ impl Inventory {
     ) -> Option<T> {
         parsed
             .map_err(|reason| {
-            self.unreadable.push(Unreadable {
-                bucket,
-                key: entry.key.clone(),
-                reason,
-            });
-        })
-        .ok()
+                self.unreadable.push(Unreadable {
+                    bucket,
+                    key: entry.key.clone(),
+                    reason,
+                });
+            })
+            .ok()
     }
 
     /// Resolves a selection.
@@ -257,10 +262,13 @@ mod tests {
             .iter()
             .map(|one| one.reason.to_string())
             .collect();
-        assert_eq!(reasons, [
+        assert_eq!(
+            reasons,
+            [
                 "the record has the identity web1",
                 "the record has the identity db1"
-            ]);
+            ]
+        );
     }
 
     #[test]

@@ -10,8 +10,8 @@ use ccm_core::model::run::{RunOutcome, RunSummary};
 
 /// The parts of a report that a rollout needs; thousands are held in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReportSummary {
-    pub generation: u64,
+pub(super) struct ReportSummary {
+    pub(super) generation: u64,
     /// The report is about the bundle of the rollout.
     is_about_rollout: bool,
     progress: Progress,
@@ -21,7 +21,7 @@ pub struct ReportSummary {
 
 impl ReportSummary {
     /// Returns the parts of a report that a rollout needs.
-    pub fn new(report: &NodeReport, rollout: &Rollout) -> Self {
+    pub(super) fn new(report: &NodeReport, rollout: &Rollout) -> Self {
         Self {
             generation: report.generation,
             is_about_rollout: report.manifests == [rollout.bundle.clone()],
@@ -35,7 +35,11 @@ impl ReportSummary {
 }
 
 /// Records a report of a node. Returns whether the progress changed.
-pub fn record_report(rollout: &mut Rollout, node: &NodeName, report: &ReportSummary) -> bool {
+pub(super) fn record_report(
+    rollout: &mut Rollout,
+    node: &NodeName,
+    report: &ReportSummary,
+) -> bool {
     let new_progress = match rollout.progress(node) {
         Progress::Assigned { generation, .. } | Progress::Unreachable { generation }
             if report

@@ -10,7 +10,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::scatter::RawReply;
-use super::summarize::{ReplyLine, Outcome};
+use super::summarize::{Outcome, ReplyLine};
 use ccm_core::model::event::{Outcome as EventOutcome, TransactionEvent};
 use ccm_core::model::node::{NodeName, NodeStatus};
 use ccm_core::model::run::{ApplyResponse, RunOutcome, RunSummary};
@@ -311,7 +311,7 @@ mod tests {
     use ccm_nats::{Bytes, Headers};
 
     fn interpreted(verb: Verb, headers: &[(&str, &str)], body: &Value) -> (Outcome, String) {
-        let headers = headers.iter().summarize(Headers::new(), |all, (name, value)| {
+        let headers = headers.iter().fold(Headers::new(), |all, (name, value)| {
             all.with(name, value).unwrap()
         });
         let reply = Reply {
@@ -382,7 +382,10 @@ mod tests {
             ),
         ] {
             let body = json!({"protocol": "x", "state": event(&more)});
-            assert_eq!(interpreted(Verb::Ensure, &[], &body), (outcome, text.into()));
+            assert_eq!(
+                interpreted(Verb::Ensure, &[], &body),
+                (outcome, text.into())
+            );
         }
     }
 

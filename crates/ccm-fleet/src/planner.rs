@@ -132,7 +132,10 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
     }
     let tally = Tally::of(wave.nodes.iter().map(|node| rollout.progress(node)));
     if tally.assigned > 0 {
-        let ends = wave.nodes.iter().filter_map(|node| report_deadline(rollout, node));
+        let ends = wave
+            .nodes
+            .iter()
+            .filter_map(|node| report_deadline(rollout, node));
         return Decision::Wait(ends.chain(deadline).min());
     }
     let succeeded = tally.ok + tally.changed + tally.unhealthy;
@@ -157,7 +160,8 @@ fn in_wave(rollout: &Rollout, now: DateTime<Utc>, baking: Option<DateTime<Utc>>)
 
 /// Returns the assigned nodes whose report is overdue.
 fn timed_out(rollout: &Rollout, wave: &Wave, now: DateTime<Utc>) -> Vec<NodeName> {
-    let is_overdue = |node: &&NodeName| report_deadline(rollout, node).is_some_and(|time| time <= now);
+    let is_overdue =
+        |node: &&NodeName| report_deadline(rollout, node).is_some_and(|time| time <= now);
     wave.nodes.iter().filter(is_overdue).cloned().collect()
 }
 

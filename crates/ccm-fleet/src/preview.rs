@@ -97,7 +97,9 @@ async fn request_one(
         .await
     {
         Ok(reply) => Ok(read(&reply.body)),
-        Err(NatsError::NoResponders(_) | NatsError::NoReply { .. }) => Ok(Err(PreviewError::NoReply)),
+        Err(NatsError::NoResponders(_) | NatsError::NoReply { .. }) => {
+            Ok(Err(PreviewError::NoReply))
+        }
         Err(err) => Err(err),
     }
 }

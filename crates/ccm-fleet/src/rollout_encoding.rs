@@ -51,7 +51,9 @@ pub fn decode(bytes: &[u8]) -> Result<Rollout, EncodingError> {
     let mut json = Vec::new();
     let json = if bytes.starts_with(&GZIP_MAGIC) {
         let mut plain = GzDecoder::new(bytes).take(MAX_JSON + 1);
-        plain.read_to_end(&mut json).map_err(EncodingError::Decompress)?;
+        plain
+            .read_to_end(&mut json)
+            .map_err(EncodingError::Decompress)?;
         json.as_slice()
     } else {
         bytes

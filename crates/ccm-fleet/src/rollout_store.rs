@@ -66,7 +66,7 @@ pub enum RolloutError {
 
 impl RolloutError {
     /// Reports whether another update came first.
-    pub fn is_conflict(&self) -> bool {
+    pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Nats(err) if err.is_conflict())
     }
 }
@@ -124,7 +124,7 @@ impl RolloutStore {
     }
 
     /// Stores a new rollout, unless an active one includes some of its nodes.
-    pub async fn create(&self, rollout: Rollout) -> Result<StoredRollout, RolloutError> {
+    pub(super) async fn create(&self, rollout: Rollout) -> Result<StoredRollout, RolloutError> {
         for other in self.list().await?.0 {
             check_overlap(&rollout, &other.rollout)?;
         }
@@ -136,7 +136,11 @@ impl RolloutStore {
 
     /// Updates a rollout if this is its last revision, and returns the new revision; else a
     /// conflict.
-    pub async fn update(&self, rollout: &Rollout, revision: u64) -> Result<u64, RolloutError> {
+    pub(super) async fn update(
+        &self,
+        rollout: &Rollout,
+        revision: u64,
+    ) -> Result<u64, RolloutError> {
         let bytes = self.bytes(rollout)?;
         let key = self.subjects.key(&rollout.id);
         Ok(self.bucket.update(&key, bytes.into(), revision).await?)

@@ -28,7 +28,7 @@ use ccm_nats::{Bytes, Connection, Headers, NatsError, Reply, ReplyLimits, Subjec
 use ccm_value::text::go_time;
 
 /// Number of concurrent requests that nodes answer immediately.
-pub const MAX_CONCURRENT: usize = 128;
+pub(super) const MAX_CONCURRENT: usize = 128;
 
 /// Number of concurrent requests that start a run on the node: long, but cheap while pending.
 const MAX_CONCURRENT_RUNS: usize = 2048;
@@ -140,8 +140,14 @@ impl ScatterClient {
         nodes: &[NodeName],
         mut each: impl FnMut(RawReply),
     ) -> Result<(), NatsError> {
-        let concurrency = if request.sends_deadline { MAX_CONCURRENT_RUNS } else { MAX_CONCURRENT };
-        let mut replies = self.requests(request, nodes.iter()).buffer_unordered(concurrency);
+        let concurrency = if request.sends_deadline {
+            MAX_CONCURRENT_RUNS
+        } else {
+            MAX_CONCURRENT
+        };
+        let mut replies = self
+            .requests(request, nodes.iter())
+            .buffer_unordered(concurrency);
         while let Some(reply) = replies.next().await {
             match reply.reply {
                 // The same size for all nodes: none of them can get it.
@@ -243,8 +249,12 @@ impl ScatterClient {
             } else {
                 Err(NatsError::NoReply { subject, limit })
             };
-            let took = start.elapsed();
-            RawReply { node, reply, took }
+            let elapsed = start.elapsed();
+            RawReply {
+                node,
+                reply,
+                elapsed,
+            }
         };
         for node in disconnected {
             each(no_reply(node, true));
@@ -344,11 +354,12 @@ mod tests {
 
     #[test]
     fn one_reply_per_node_is_accepted_and_only_with_a_valid_identity() {
-        let mut state = BroadcastState::expecting(&["web1".parse().unwrap(), "web2".parse().unwrap()]);
+        let mut state =
+            BroadcastState::expecting(&["web1".parse().unwrap(), "web2".parse().unwrap()]);
         assert!(state.accept(&reply("web1")).is_some());
         assert!(state.accept(&reply("web1")).is_none());
         assert!(state.accept(&reply("No Name")).is_none());
-        assert!(state.accept(&reply("stranger")).is_some());
+        assert!(state.accept(&reply("unexpected")).is_some());
         assert_eq!(state.waiting, ["web2".parse().unwrap()].into());
     }
 

@@ -42,17 +42,17 @@ impl Selection {
 
     /// Returns the selection as command-line flags, to be shown to people.
     pub fn to_flags(&self) -> Vec<String> {
-        let mut words: Vec<String> = Vec::new();
-        words.extend(self.nodes.iter().map(|it| format!("--node {it}")));
-        words.extend(self.groups.iter().map(|it| format!("--group {it}")));
-        words.extend(self.facts.iter().map(|it| format!("--fact {it}")));
-        words.extend(self.select.iter().map(|it| format!("--select {it}")));
-        words.extend(self.sample.iter().map(|it| format!("--sample {it}")));
-        words.extend(self.limit.iter().map(|it| format!("--limit {it}")));
-        if words.is_empty() {
-            words.push("--all".into());
+        let mut flags: Vec<String> = Vec::new();
+        flags.extend(self.nodes.iter().map(|it| format!("--node {it}")));
+        flags.extend(self.groups.iter().map(|it| format!("--group {it}")));
+        flags.extend(self.facts.iter().map(|it| format!("--fact {it}")));
+        flags.extend(self.select.iter().map(|it| format!("--select {it}")));
+        flags.extend(self.sample.iter().map(|it| format!("--sample {it}")));
+        flags.extend(self.limit.iter().map(|it| format!("--limit {it}")));
+        if flags.is_empty() {
+            flags.push("--all".into());
         }
-        words
+        flags
     }
 
     /// Returns the conditions as the filter that nodes evaluate.
@@ -99,7 +99,7 @@ pub struct Resolved {
 }
 
 /// Resolves a selection among the nodes that are online and those that are only known.
-pub fn resolve(
+pub(super) fn resolve(
     selection: &Selection,
     present: &[NodeStatus],
     known: &BTreeMap<NodeName, Labels>,
@@ -300,7 +300,7 @@ mod tests {
         nodes.iter().map(NodeName::as_str).collect()
     }
 
-    fn resolved(selection: &Selection) -> Resolved {
+    fn resolve_in_fleet(selection: &Selection) -> Resolved {
         resolve(selection, &fleet(), &known()).unwrap()
     }
 
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn without_conditions_all_nodes_are_selected() {
-        let resolved = resolved(&Selection::default());
+        let resolved = resolve_in_fleet(&Selection::default());
         assert_eq!(names(&resolved.chosen), ["db1", "web1", "web2"]);
         assert_eq!(names(&resolved.paused), ["web2"]);
         assert_eq!(names(&resolved.offline), ["away1", "away2"]);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn named_nodes_that_are_offline_or_unknown_are_listed() {
-        let resolved = resolved(&Selection {
+        let resolved = resolve_in_fleet(&Selection {
             nodes: ["web1", "away2", "typo", "No Name", "/^db/"]
                 .map(Into::into)
                 .into(),
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn groups_and_facts_come_from_presence() {
-        let resolved = resolved(&Selection {
+        let resolved = resolve_in_fleet(&Selection {
             groups: vec!["web".into()],
             facts: vec![parse_fact("os=debian").unwrap()],
             ..Selection::default()
@@ -349,13 +349,13 @@ mod tests {
 
     #[test]
     fn labels_also_select_offline_nodes() {
-        let resolved = resolved(&Selection {
+        let resolved = resolve_in_fleet(&Selection {
             facts: vec![parse_fact("label.role=web").unwrap()],
             ..Selection::default()
         });
         assert_eq!(names(&resolved.chosen), ["db1"]);
         assert_eq!(names(&resolved.offline), ["away1"]);
-        let by_expression = resolved(&Selection {
+        let by_expression = resolve_in_fleet(&Selection {
             select: Some(r#"labels.role == "web""#.into()),
             ..Selection::default()
         });
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_node_whose_condition_fails_to_evaluate_is_listed_and_not_selected() {
-        let resolved = resolved(&Selection {
+        let resolved = resolve_in_fleet(&Selection {
             select: Some(r#"identity == "web1" || Facts.os > 3"#.into()),
             ..Selection::default()
         });
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_limit_takes_the_first_names() {
-        let resolved = resolved(&Selection {
+        let resolved = resolve_in_fleet(&Selection {
             limit: Some(1),
             ..Selection::default()
         });
@@ -440,7 +440,10 @@ mod tests {
                 "a\nBad Name\n",
                 "line 2 of the node list: invalid identity \"Bad Name\"",
             ),
-            ("a\n{\"x\":1}\n", "line 2 of the node list has no node name: "),
+            (
+                "a\n{\"x\":1}\n",
+                "line 2 of the node list has no node name: ",
+            ),
             ("a\n{", "line 2 of the node list has no node name: \"{\""),
             ("[1]", "line 1 of the node list has no node name: \"1\""),
         ] {

@@ -50,7 +50,9 @@ pub enum StartError {
     GovernorTimeout,
     #[error("unknown nodes: {}", .0.join(", "))]
     UnknownNodes(Vec<String>),
-    #[error("{count} of the nodes require signatures, such as {first}, and the rollout is not signed")]
+    #[error(
+        "{count} of the nodes require signatures, such as {first}, and the rollout is not signed"
+    )]
     SignatureRequired { count: usize, first: NodeName },
     #[error("the rollout can't be signed: {0}")]
     Signing(#[from] KeyError),
@@ -155,8 +157,7 @@ impl Proposal {
         };
         let nodes = self.plan.waves.iter().flat_map(|wave| &wave.nodes);
         let requests = nodes.map(request).collect();
-        let results =
-            preview::request_all(connection, subjects, requests, caller, timeout).await?;
+        let results = preview::request_all(connection, subjects, requests, caller, timeout).await?;
         let lines = results.into_iter().map(|(request, result)| {
             let (outcome, text) = outcome_and_text(result);
             ReplyLine {

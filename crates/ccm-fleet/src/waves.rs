@@ -24,16 +24,19 @@ use ccm_value::Value;
 
 /// A selected node.
 #[derive(Clone, Debug)]
-pub struct Candidate<'a> {
-    pub name: &'a NodeName,
+pub(super) struct Candidate<'a> {
+    pub(super) name: &'a NodeName,
     /// Facts from presence; null for an offline node.
-    pub facts: &'a Value,
-    pub labels: &'a Labels,
-    pub pause: Option<&'a Pause>,
+    pub(super) facts: &'a Value,
+    pub(super) labels: &'a Labels,
+    pub(super) pause: Option<&'a Pause>,
 }
 
 /// Returns nodes with their facts, labels and pause.
-pub fn candidates<'a>(inventory: &'a Inventory, nodes: &'a [NodeName]) -> Vec<Candidate<'a>> {
+pub(super) fn candidates<'a>(
+    inventory: &'a Inventory,
+    nodes: &'a [NodeName],
+) -> Vec<Candidate<'a>> {
     static UNKNOWN: Value = Value::Null;
     let candidate = |name| {
         let status = inventory.status(name);
@@ -63,7 +66,7 @@ pub enum PlanError {
 }
 
 /// Returns the plan. Every node is in exactly one wave, or left out with a reason.
-pub fn plan(nodes: &[Candidate<'_>], settings: &Settings) -> Result<Plan, PlanError> {
+pub(super) fn plan(nodes: &[Candidate<'_>], settings: &Settings) -> Result<Plan, PlanError> {
     check_sizes(&settings.waves)?;
     let mut seen = BTreeSet::new();
     if let Some(duplicate) = nodes.iter().find(|node| !seen.insert(node.name)) {

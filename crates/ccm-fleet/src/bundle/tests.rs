@@ -46,7 +46,10 @@ fn packed(directory: &TempDir) -> Result<Packed, String> {
 fn unpacked(packed: &Packed) -> TempDir {
     let download = tempfile::tempdir().unwrap();
     let archive = download.path().join("bundle.tgz");
-    #[expect(clippy::disallowed_methods, reason = "test fixture, not a managed file")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "test fixture, not a managed file"
+    )]
     fs::write(&archive, &packed.bytes).unwrap();
     let into = tempfile::tempdir().unwrap();
     let kind = ArchiveFormat::TarGz;

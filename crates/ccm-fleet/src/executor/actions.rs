@@ -6,8 +6,10 @@ use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 use tokio::time::Instant;
 
-use super::{MAX_CONCURRENT, MAX_CHUNK, Drive, NUDGE_INTERVAL, Verified};
-use crate::assignments::{CurrentAssignment, WriteResult, Presence, assignment, has_same_content, restored};
+use super::{Drive, MAX_CHUNK, MAX_CONCURRENT, NUDGE_INTERVAL, Verified};
+use crate::assignments::{
+    CurrentAssignment, Presence, WriteResult, assignment, has_same_content, restored,
+};
 use crate::decision::Proofs;
 use crate::rollout_store::RolloutError;
 use ccm_core::model::decision::AssignmentSignature;
@@ -52,7 +54,10 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
                     Progress::failed("the node requires signatures and the rollout is not signed")
                 }
                 (CurrentAssignment::Nothing | CurrentAssignment::Assigned { .. }, None) => {
-                    let reported = self.reported.get(&node).map_or(0, |report| report.generation);
+                    let reported = self
+                        .reported
+                        .get(&node)
+                        .map_or(0, |report| report.generation);
                     let generation = next_generation(found.generation(), reported);
                     match new_assignment(rollout, proofs, &node, &found, generation, now) {
                         Some(new_assignment) => {
@@ -84,7 +89,9 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
             let progress = match written {
                 WriteResult::Conflict => Some(assigned_elsewhere()),
                 // An offline node converges when it reconnects.
-                WriteResult::Current => (!is_online).then_some(Progress::Unreachable { generation }),
+                WriteResult::Current => {
+                    (!is_online).then_some(Progress::Unreachable { generation })
+                }
             };
             Ok::<_, NatsError>((node, progress))
         });
@@ -148,7 +155,10 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
     }
 
     /// Writes the assignments of stored intents that may not have been written.
-    pub(super) async fn complete_intents(&mut self, now: DateTime<Utc>) -> Result<(), RolloutError> {
+    pub(super) async fn complete_intents(
+        &mut self,
+        now: DateTime<Utc>,
+    ) -> Result<(), RolloutError> {
         let (rollout, assignments) = (&self.stored.rollout, &self.assignments);
         let proofs = self.verified.as_ref().and_then(Verified::proofs);
         let assigned = rollout.nodes.iter().filter_map(|(node, it)| match it {
@@ -161,7 +171,9 @@ impl<T: FnMut(&Rollout)> Drive<'_, T> {
             if found.generation() >= generation {
                 return Ok((node, None));
             }
-            let Some(new_assignment) = new_assignment(rollout, proofs, &node, &found, generation, now) else {
+            let Some(new_assignment) =
+                new_assignment(rollout, proofs, &node, &found, generation, now)
+            else {
                 return Ok((node, Some(assigned_elsewhere())));
             };
             let progress = match assignments.write(&node, &new_assignment, &found).await? {

@@ -26,7 +26,7 @@ use super::assignments::AssignmentStore;
 use super::decision::{self, Proofs, TrustedSigners};
 use super::node_progress::{self, ReportSummary};
 use super::planner::{self, Decision};
-use super::rollout_store::{RolloutWatch, RolloutError, RolloutStore, StoredRollout};
+use super::rollout_store::{RolloutError, RolloutStore, RolloutWatch, StoredRollout};
 use ccm_core::model::node::{NodeName, NodeReport, Token};
 use ccm_core::model::rollout::{Lease, Rollout, RolloutState};
 use ccm_core::system::{Clock as _, SystemClock};

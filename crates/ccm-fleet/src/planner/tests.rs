@@ -238,11 +238,18 @@ fn unreachable_nodes_have_their_own_limit() {
         let settings = budget(|budget| budget.max_unreachable = Some(limit.parse().unwrap()));
         let mut rollout = rollout(false, &[30], settings);
         set(&mut rollout, 0..unreachable, &UNREACHABLE);
-        set(&mut rollout, unreachable..unreachable + others, &Progress::Ok);
+        set(
+            &mut rollout,
+            unreachable..unreachable + others,
+            &Progress::Ok,
+        );
         let decision = decide(&rollout, at(0));
         match expected {
             Some(reason) => assert_eq!(halt(decision), reason),
-            None => assert!(!matches!(decision, Decision::Halt(_)), "{limit} {unreachable}"),
+            None => assert!(
+                !matches!(decision, Decision::Halt(_)),
+                "{limit} {unreachable}"
+            ),
         }
     }
 }

@@ -230,7 +230,9 @@ pub(super) async fn resume_node(
     Path(node): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let node: NodeName = parse_name(&node)?;
-    Ok(reply_document(app.actions.request(&node, &resume_request()).await?))
+    Ok(reply_document(
+        app.actions.request(&node, &resume_request()).await?,
+    ))
 }
 
 /// Returns the request that resumes a node.
@@ -248,7 +250,9 @@ pub(super) async fn ensure(
     let node: NodeName = parse_name(&node)?;
     let Query(options) = options.map_err(ApiError::bad_query)?;
     Ok(reply_document(
-        app.actions.request(&node, &ensure_request(body, options)).await?,
+        app.actions
+            .request(&node, &ensure_request(body, options))
+            .await?,
     ))
 }
 

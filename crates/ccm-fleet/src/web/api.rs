@@ -20,7 +20,7 @@ use super::auth::{Auth, authorize};
 use super::ingest::SharedState;
 use super::live_state::NodeQuery;
 use super::node_row::NodeState;
-use super::{static_files, bulk, event_stream, metrics};
+use super::{bulk, event_stream, metrics, static_files};
 use ccm_core::model::node::{NodeName, Token};
 use ccm_core::system::{Clock as _, SystemClock};
 

@@ -78,9 +78,7 @@ fn check_token(token: &Secret, headers: &HeaderMap) -> Result<(), ApiError> {
     let given = given.and_then(|value| value.to_str().ok());
     match given.and_then(|value| value.strip_prefix("Bearer ")) {
         None => refused("this server requires a token: send Authorization: Bearer TOKEN"),
-        Some(given) if !is_same(given.trim(), token.reveal()) => {
-            refused("wrong token")
-        }
+        Some(given) if !is_same(given.trim(), token.reveal()) => refused("wrong token"),
         Some(_) => Ok(()),
     }
 }
@@ -109,7 +107,11 @@ fn is_for_this_machine(headers: &HeaderMap) -> bool {
 }
 
 /// Middleware: checks a request and adds security headers to the response.
-pub(super) async fn authorize(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response {
+pub(super) async fn authorize(
+    State(app): State<Arc<AppState>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let checked = app
         .auth
         .check(request.method(), request.uri().path(), request.headers());

@@ -18,7 +18,7 @@ use super::actions::{self, EnsureOptions};
 use super::api::{ApiError, AppState};
 use crate::node_reply::{NodeReply, interpret};
 use crate::scatter::{NodeRequest, Recipients};
-use crate::summarize::{ReplyLine, Outcome, summarize};
+use crate::summarize::{Outcome, ReplyLine, summarize};
 use ccm_core::model::node::NodeName;
 
 /// Maximum number of nodes in a request.

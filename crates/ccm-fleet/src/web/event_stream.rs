@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::ingest::SharedState;
-use super::live_state::{Cursor, Changes};
+use super::live_state::{Changes, Cursor};
 
 /// Minimum interval between two messages.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -70,7 +70,11 @@ impl Reader {
         if self.is_first {
             self.is_first = false;
             self.revisions.mark_changed();
-            return Some(Event::default().event("hello").data(format_position(&self.cursor)));
+            return Some(
+                Event::default()
+                    .event("hello")
+                    .data(format_position(&self.cursor)),
+            );
         }
         loop {
             self.revisions.changed().await.ok()?;
@@ -93,7 +97,9 @@ impl Reader {
                     true => "resync",
                     false => "news",
                 };
-                let event = Event::default().event(name).id(format_position(&self.cursor));
+                let event = Event::default()
+                    .event(name)
+                    .id(format_position(&self.cursor));
                 return Some(event.data(body.to_string()));
             }
         }
@@ -102,8 +108,10 @@ impl Reader {
 
 /// Returns the message, or none without changes.
 fn document(changes: &Changes) -> Option<Json> {
-    let is_empty =
-        !changes.resync && changes.nodes.is_empty() && changes.events.is_empty() && changes.rollouts.is_empty();
+    let is_empty = !changes.resync
+        && changes.nodes.is_empty()
+        && changes.events.is_empty()
+        && changes.rollouts.is_empty();
     if is_empty {
         return None;
     }

@@ -60,7 +60,7 @@ impl SharedState {
     }
 
     /// Locks the state. The guard must not be held across an await.
-    pub(super) fn parse_record(&self) -> MutexGuard<'_, LiveState> {
+    pub(super) fn read(&self) -> MutexGuard<'_, LiveState> {
         self.live.lock()
     }
 
@@ -114,7 +114,12 @@ pub(super) fn start(
         (LABELS, Source::Labels),
     ] {
         let watch = connection.watch_bucket(bucket, &subjects.all_keys())?;
-        tasks.spawn(follow_nodes(watch, source, subjects.clone(), shared.clone()));
+        tasks.spawn(follow_nodes(
+            watch,
+            source,
+            subjects.clone(),
+            shared.clone(),
+        ));
     }
     let watch = connection.watch_bucket(ROLLOUTS, &subjects.all_keys())?;
     tasks.spawn(follow_rollouts(watch, subjects.clone(), shared.clone()));
@@ -149,8 +154,8 @@ async fn follow_nodes(mut watch: Watch, source: Source, subjects: Subjects, shar
                 }
             }
             Change::Put(entry) => {
-                let found =
-                    node(&entry.key).and_then(|name| Some((parse_record(source, &name, &entry)?, name)));
+                let found = node(&entry.key)
+                    .and_then(|name| Some((parse_record(source, &name, &entry)?, name)));
                 shared.write(|live| match found {
                     Some((record, name)) => live.put(name, record, now),
                     None => live.count_unreadable(),
@@ -206,9 +211,9 @@ async fn follow_rollouts(mut watch: Watch, subjects: Subjects, shared: SharedSta
 }
 
 async fn follow_events(connection: Connection, subjects: Subjects, shared: SharedState) {
-    let began = Instant::now();
+    let start = Instant::now();
     let mut revisions = shared.subscribe();
-    while !shared.read().is_complete() && began.elapsed() < BUCKETS_TIMEOUT {
+    while !shared.read().is_complete() && start.elapsed() < BUCKETS_TIMEOUT {
         tokio::select! {
             _ = revisions.changed() => {}
             () = sleep(Duration::from_millis(200)) => {}

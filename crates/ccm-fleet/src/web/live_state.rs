@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 use tokio::time::Instant;
 
 use super::event_row::{EventRow, ParsedEvent};
-use super::node_row::{Node, NodeState, NodeRow};
+use super::node_row::{Node, NodeRow, NodeState};
 use super::rollout_row::RolloutRow;
 use super::timeline::Timeline;
 use ccm_core::model::TypeName;
@@ -430,7 +430,8 @@ impl LiveState {
         changes.skipped = u64::try_from(skipped).unwrap_or(u64::MAX);
         let known = cursor.rollouts;
         let rollouts = self.rollouts.values();
-        changes.rollouts
+        changes
+            .rollouts
             .extend(rollouts.filter(|it| it.revision > known).cloned());
         cursor.events = self.revision;
         cursor.rollouts = self.revision;
