@@ -14,8 +14,8 @@ use super::node::Node;
 use super::run::{RunResult, RunTask};
 use super::run_queue::{Job, Permit, Refusal};
 use super::trust::Requester;
-use super::trust::audit::Request;
-use ccm_core::engine::{Level, StatusError, Mode, resource_from_request};
+use super::trust::audit::AuditRequest;
+use ccm_core::engine::{Level, Mode, StatusError, resource_from_request};
 use ccm_core::filter::{self, FilterError};
 use ccm_core::model::envelope::Envelope;
 use ccm_core::model::id::EventIdError;
@@ -84,7 +84,7 @@ enum HandlerError {
 
 /// Reply of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub(crate) enum Reply {
     /// The request is for other nodes; nothing is sent.
     Ignored,
     Body(String),
@@ -98,14 +98,14 @@ pub enum Reply {
 
 /// A request to this node.
 #[derive(Clone, Debug)]
-pub struct IncomingRequest {
-    pub verb: Verb,
+pub(crate) struct IncomingRequest {
+    pub(crate) verb: Verb,
     /// Subject it was sent to.
-    pub subject: String,
+    pub(crate) subject: String,
     /// Authenticated requester.
-    pub requester: Requester,
-    pub envelope: Envelope,
-    pub body: Vec<u8>,
+    pub(crate) requester: Requester,
+    pub(crate) envelope: Envelope,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Details of a request that are known after parsing, for the audit.
@@ -118,7 +118,7 @@ struct AuditDetails<'a> {
 
 /// Handlers of all verbs.
 #[derive(Clone)]
-pub struct Handlers {
+pub(crate) struct Handlers {
     node: Arc<Node>,
     readers: Arc<Semaphore>,
     /// Notified when the assignment may have changed.
@@ -126,7 +126,7 @@ pub struct Handlers {
 }
 
 impl Handlers {
-    pub fn new(node: Arc<Node>, nudge: Arc<tokio::sync::Notify>) -> Self {
+    pub(crate) fn new(node: Arc<Node>, nudge: Arc<tokio::sync::Notify>) -> Self {
         Self {
             node,
             readers: Arc::new(Semaphore::new(MAX_READERS)),
@@ -135,12 +135,12 @@ impl Handlers {
     }
 
     /// Makes the schedule check the assignment.
-    pub fn check_assignment(&self) {
+    pub(crate) fn check_assignment(&self) {
         self.nudge.notify_one();
     }
 
     /// Handles a request.
-    pub async fn handle(&self, incoming: IncomingRequest) -> Reply {
+    pub(crate) async fn handle(&self, incoming: IncomingRequest) -> Reply {
         let verb = incoming.verb;
         let envelope = &incoming.envelope;
         // Whether an apply is noop is known after parsing its body.
@@ -362,7 +362,9 @@ impl Handlers {
         };
         let resource = match resource_from_request(&request) {
             Ok(resource) => resource,
-            Err(err @ StatusError::Module) => return self.deny(incoming, &details, &err.to_string()),
+            Err(err @ StatusError::Module) => {
+                return self.deny(incoming, &details, &err.to_string());
+            }
             Err(err) => return self.malformed(incoming, &err.to_string()),
         };
         if let Err(denied) = incoming.requester.may(&status_policy_request(&resource)) {
@@ -370,7 +372,10 @@ impl Handlers {
         }
         self.allow(incoming, &details);
         let (node, requester) = (self.node.clone(), incoming.requester.clone());
-        match self.run_blocking(move || node.state_of(&resource, &requester)).await {
+        match self
+            .run_blocking(move || node.state_of(&resource, &requester))
+            .await
+        {
             Ok(Ok(state)) => body_reply(&StatusResponse::new(Ok(state))),
             Ok(Err(err)) => error_reply(Verb::Status, code::BAD_REQUEST, err.to_string()),
             Err(err) => error_reply(Verb::Status, code::INTERNAL, err.to_string()),
@@ -537,8 +542,8 @@ impl Handlers {
 }
 
 impl IncomingRequest {
-    fn audit_request<'a>(&'a self, details: &AuditDetails<'a>) -> Request<'a> {
-        Request {
+    fn audit_request<'a>(&'a self, details: &AuditDetails<'a>) -> AuditRequest<'a> {
+        AuditRequest {
             subject: &self.subject,
             caller: &self.envelope.caller,
             request_id: &self.envelope.request_id,

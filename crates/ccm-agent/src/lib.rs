@@ -40,7 +40,7 @@ pub mod simulate;
 pub mod spool;
 mod trust;
 
-pub use http_server::MonitorError;
+pub use http_server::{MonitorError, Unhealthy};
 pub use node::{Node, VERSION};
 
 use std::collections::BTreeMap;
@@ -72,12 +72,12 @@ use run_queue::RunQueue;
 use schedule::{Schedule, Signals, Times};
 use spool::{Limits, Spool, SpoolError};
 use trust::audit::Audit;
-use trust::loopback::{LoopbackOnly, LoopbackError};
+use trust::loopback::{LoopbackError, LoopbackOnly};
 use trust::refusals::Refusals;
-use trust::{Authorizer, TrustError, this_boot};
+use trust::{Authorizer, TrustError, boot_id};
 
 use ccm_core::engine::{Level, Line};
-use ccm_core::facts::Places;
+use ccm_core::facts::FactPaths;
 use ccm_core::model::node::NameError;
 use ccm_core::model::request::RequestError;
 use ccm_core::run::RunLock;
@@ -233,7 +233,11 @@ impl Agent {
         node.services.run_queue.close();
         stop.send_replace(true);
         if !is_idle(&node, RUN_GRACE).await {
-            node.log(Level::Warn, "Cancelling a run that did not finish in time", &[]);
+            node.log(
+                Level::Warn,
+                "Cancelling a run that did not finish in time",
+                &[],
+            );
             node.services
                 .run_queue
                 .cancel_current("the agent is shutting down");
@@ -281,7 +285,11 @@ impl Agent {
         }
     }
 
-    async fn start_request_server(&mut self, subjects: &Subjects, nudge: &Arc<Notify>) -> Result<(), AgentError> {
+    async fn start_request_server(
+        &mut self,
+        subjects: &Subjects,
+        nudge: &Arc<Notify>,
+    ) -> Result<(), AgentError> {
         let (served, verbs) =
             request_server::listen(&self.node, &self.connection, subjects).await?;
         let handlers = Handlers::new(self.node.clone(), nudge.clone());
@@ -326,7 +334,7 @@ impl Agent {
             self.tasks
                 .spawn(manifest.follow(node, connection, updates, self.stop.subscribe()));
         }
-        let link = self.connection.state();
+        let connection = self.connection.state();
         let assignments =
             Assignments::new(self.node.clone(), self.connection.clone(), subjects, cache);
         let times = Times {
@@ -342,15 +350,16 @@ impl Agent {
                 self.connection.clone(),
                 config.registration_stream.clone(),
                 self.node.services.log.clone(),
-                times.floor(),
+                times.min_distance(),
             );
-            self.tasks.spawn(watcher.run(outdated_sender, self.stop.subscribe()));
+            self.tasks
+                .spawn(watcher.run(outdated_sender, self.stop.subscribe()));
         }
         let signals = Signals {
             updated,
             outdated,
             nudge,
-            link,
+            connection,
             stop: self.stop.subscribe(),
         };
         self.tasks.spawn(schedule.run(signals));
@@ -500,10 +509,11 @@ fn build(
         config.run_timeout,
         Some(run_lock),
     );
-    let places = Places::from_env(&environ);
-    let (pause, pause_error) = PauseStore::open(&config.state_dir.join("pause.json"), clock.clone());
+    let places = FactPaths::from_env(&environ);
+    let (pause, pause_error) =
+        PauseStore::open(&config.state_dir.join("pause.json"), clock.clone());
     let trust = config.trust.as_ref();
-    let authorizer = Authorizer::open(trust, &config.state_dir, &this_boot(), clock.clone())?;
+    let authorizer = Authorizer::open(trust, &config.state_dir, &boot_id(), clock.clone())?;
     let event_sink = EventSink::new(
         spool.clone(),
         subjects.clone(),

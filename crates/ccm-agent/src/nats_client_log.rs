@@ -1,8 +1,9 @@
-//! NATS client diagnostics: writes the `tracing` events of async-nats to the agent's log, at debug level.
+//! NATS client diagnostics: writes the `tracing` events of async-nats to the agent's log, at debug
+//! level.
 //!
-//! Two things are left out because they may hold secrets: JetStream events, which print message bodies, and the
-//! field `server`, which prints the password of a server URL. The program installs the subscriber; this module only
-//! builds it.
+//! Two things are left out because they may contain secrets: JetStream events, which print message
+//! bodies, and the field `server`, which prints the password of a server URL. The program installs
+//! the subscriber; this module only builds it.
 
 use std::fmt::Debug;
 
@@ -16,7 +17,8 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use ccm_core::engine::{Level, Line};
 use ccm_core::run::log::Log;
 
-/// Returns a subscriber that writes the NATS client's diagnostics to `log`. It ignores all other crates.
+/// Returns a subscriber that writes the NATS client's diagnostics to `log`. It ignores all other
+/// crates.
 pub fn subscriber(log: Log) -> impl Subscriber + Send + Sync {
     Registry::default().with(ClientLog(log))
 }

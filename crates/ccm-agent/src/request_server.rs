@@ -26,7 +26,7 @@ const NO_REPLY: &str = "request has no reply subject";
 const MAX_CONCURRENT: usize = 1024;
 
 /// Subscribes to the subjects of this node, its groups and all nodes.
-pub async fn listen(
+pub(crate) async fn listen(
     node: &Node,
     connection: &Connection,
     subjects: &Subjects,
@@ -68,7 +68,7 @@ pub async fn listen(
 }
 
 /// Handles requests until stopped.
-pub async fn serve(
+pub(crate) async fn serve(
     mut served: RunningService,
     verbs: Vec<Verb>,
     node: Arc<Node>,
@@ -229,6 +229,10 @@ async fn send(incoming: ServiceRequest, verb: Verb, reply: Reply, node: &Node) {
             ("verb", verb.as_str().to_owned()),
             ("error", err.to_string()),
         ];
-        node.log(ccm_core::engine::Level::Warn, "Could not send a reply", &fields);
+        node.log(
+            ccm_core::engine::Level::Warn,
+            "Could not send a reply",
+            &fields,
+        );
     }
 }

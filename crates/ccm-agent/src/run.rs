@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::data_cache::{DataCache, DataCacheError, Resolved};
 use super::handlers::status_policy_request;
 use super::node::Node;
-use super::registration_watch::{Lookups, LookupRecorder};
+use super::registration_watch::{LookupRecorder, Lookups};
 use super::reporter::Reporter;
 use super::run_queue::Permit;
 use super::trust::{Authorizer, Requester, audit};
-use ccm_core::engine::{Level, Line, StatusError, Mode, Session};
+use ccm_core::engine::{Level, Line, Mode, Session, StatusError};
 use ccm_core::model::cloudevent::SlotEvent;
 use ccm_core::model::event::{Outcome, TransactionEvent};
 use ccm_core::model::governor::GovernorName;
@@ -19,10 +19,11 @@ use ccm_core::model::policy::{Lookup, PolicyRequest};
 use ccm_core::model::resource::Resource;
 use ccm_core::model::run::{CurrentRun, RunSummary, Trigger};
 use ccm_core::model::state::State;
-use ccm_core::run::nats_client::StopCheck;
 use ccm_core::run::environment::TemplateContext;
+use ccm_core::run::nats_client::StopCheck;
 use ccm_core::run::{
-    self, CompletedRun, DataError, EvictionCallback, Governors, RunContext, ExternalData, ManifestDir, RunError,
+    self, CompletedRun, DataError, EvictionCallback, ExternalData, Governors, ManifestDir,
+    RunContext, RunError,
 };
 use ccm_core::system::Clock;
 use ccm_nats::{BlockingClient, Verb};
@@ -31,10 +32,10 @@ use ccm_template::env::Facts;
 
 /// A run request and its requester.
 #[derive(Clone, Debug)]
-pub struct RunTask {
-    pub request: run::Request,
+pub(crate) struct RunTask {
+    pub(crate) request: run::Request,
     /// Limits the run by its policy.
-    pub requester: Requester,
+    pub(crate) requester: Requester,
 }
 
 /// Function that resolves external data: always fresh, or recent.
@@ -48,16 +49,16 @@ type Resolve = fn(
 
 /// Result of a run.
 #[derive(Clone, Debug)]
-pub struct RunResult {
-    pub run: RunSummary,
-    pub events: Vec<TransactionEvent>,
+pub(crate) struct RunResult {
+    pub(crate) run: RunSummary,
+    pub(crate) events: Vec<TransactionEvent>,
     /// Diff of changed files; empty unless requested.
-    pub diff: String,
+    pub(crate) diff: String,
 }
 
 impl RunTask {
     /// Returns the description of the run for the queue and the status of the node.
-    pub fn current_run(&self, node: &Node) -> CurrentRun {
+    pub(crate) fn current_run(&self, node: &Node) -> CurrentRun {
         CurrentRun {
             run_id: self.request.run_id.clone(),
             source: self.request.manifest.display_name(),
@@ -69,7 +70,7 @@ impl RunTask {
     }
 
     /// Applies the manifest. The summary is published when this returns.
-    pub fn execute(&self, node: &Node, permit: &Permit) -> RunResult {
+    pub(crate) fn execute(&self, node: &Node, permit: &Permit) -> RunResult {
         node.notify_status_changed();
         let mut request = self.request.clone();
         request.mode.noop |= node.identity.noop && !request.mode.health_check_only;
@@ -90,8 +91,9 @@ impl RunTask {
             recorder: lookups.is_some().then_some(&recorder),
         };
         let mut reporter = Reporter::new(node);
-        let CompletedRun { run, session, .. } =
-            node.with_context(&scope, |context| run::apply(&request, context, &mut reporter));
+        let CompletedRun { run, session, .. } = node.with_context(&scope, |context| {
+            run::apply(&request, context, &mut reporter)
+        });
         if let Some(lookups) = lookups {
             lookups.record_run(&run.source, run.generation, &recorder, run.error.is_empty());
         }
@@ -128,7 +130,8 @@ impl Node {
             let mut env = self.env(place.directory);
             if let Some(recorder) = scope.recorder {
                 let stream = self.identity.registration_stream.clone();
-                env.registrations = Some(recorder.recording(Arc::new(self.services.nats.clone()), stream));
+                env.registrations =
+                    Some(recorder.recording(Arc::new(self.services.nats.clone()), stream));
             }
             let bundle = place.is_bundle.then_some(place.directory);
             Ok(scope.requester.limit(env, scope.policy_request, bundle))
@@ -196,7 +199,7 @@ impl Node {
     }
 
     /// Returns the template environment of a run whose relative paths start at `directory`.
-    pub fn env(&self, directory: &Path) -> Env {
+    pub(crate) fn env(&self, directory: &Path) -> Env {
         let context = TemplateContext {
             facts: self.services.facts.current(),
             environ: self.identity.environ.clone(),
@@ -228,9 +231,9 @@ impl Node {
                 self.services.metrics.data_failed(&source.to_string());
             }
             if let Some(refusal) = self.services.data.new_refusal(problem) {
-                let request = audit::Request {
-                    about: &source.place(),
-                    ..audit::Request::default()
+                let request = audit::AuditRequest {
+                    about: &source.location(),
+                    ..audit::AuditRequest::default()
                 };
                 let reason = refusal.to_string();
                 self.services
@@ -250,7 +253,7 @@ impl Node {
     }
 
     /// Applies one resource. Returns its event, which is published, and the diff of changed files.
-    pub fn ensure(
+    pub(crate) fn ensure(
         &self,
         resource: Resource,
         mode: Mode,
@@ -292,8 +295,16 @@ impl Node {
     }
 
     /// Returns the state of a resource without changing it.
-    pub fn state_of(&self, resource: &Resource, requester: &Requester) -> Result<State, StatusError> {
-        let env = requester.limit(self.env(Path::new("/")), &status_policy_request(resource), None);
+    pub(crate) fn state_of(
+        &self,
+        resource: &Resource,
+        requester: &Requester,
+    ) -> Result<State, StatusError> {
+        let env = requester.limit(
+            self.env(Path::new("/")),
+            &status_policy_request(resource),
+            None,
+        );
         let module = self.identity.cfengine_module.as_deref();
         run::inspect(resource, env, module, &*self.services.clock)
     }

@@ -1,10 +1,9 @@
-//! The run_queue: one run at a time on a thread of its own, the rest in a short queue. The thread comes
-//! with the first job and goes after a while without one.
+//! Run queue: runs one job at a time on a worker thread; the others wait in a short queue. The
+//! thread starts with the first job and ends after a while without one.
 //!
-//! Before a job begins the node must be free of runs by other programs, see `run::RunLock`.
-//!
-//! Knows nothing of manifests or of the bus. A job is told either that it may begin or why it may
-//! not, exactly once, so that nobody waits for an answer that never comes.
+//! A job also waits for runs of other programs on this node, see `run::RunLock`. The callback of a
+//! job is called exactly once, with a permit or with the reason of the refusal. Knows nothing of
+//! manifests or NATS.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,18 +17,18 @@ use ccm_core::run::RunLock;
 use ccm_core::system::{Cancel, Clock, FileLock, LockError, RunError};
 use ccm_value::text::go_duration;
 
-/// How long the thread waits for another job before it goes.
-const LINGER: Duration = Duration::from_secs(10);
+/// Idle time after which the worker thread ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait for the run of another program before looking whether that is still wanted.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Longest wait for the run lock before cancellation and deadline are checked again.
+const LOCK_POLL: Duration = Duration::from_millis(250);
 
-/// Why a job did not begin.
+/// Why a job was not started.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     #[error("busy: {0} runs are waiting already")]
     Busy(usize),
-    /// Another program did not end its run in time.
+    /// Another program held the run lock for too long.
     #[error("busy: another run is going on: {0}")]
     Held(String),
     #[error("deadline passed before the run could begin")]
@@ -44,24 +43,24 @@ pub enum Refusal {
     Lock(#[from] LockError),
 }
 
-/// Leave to run, and how to know that it was taken back.
+/// Permission to run, with its cancellation and deadline.
 #[derive(Clone, Debug)]
-pub struct Permit {
-    pub cancel: Cancel,
+pub(crate) struct Permit {
+    pub(crate) cancel: Cancel,
     reason: Arc<Mutex<Option<String>>>,
     deadline: Option<DateTime<Utc>>,
 }
 
 impl Permit {
-    /// Returns why no further resource may begin, once that is so.
-    pub fn stop_reason(&self, now: DateTime<Utc>) -> Option<String> {
+    /// Returns the reason to start no further resource, if there is one.
+    pub(crate) fn stop_reason(&self, now: DateTime<Utc>) -> Option<String> {
         if self.deadline.is_some_and(|deadline| now > deadline) {
             return Some("deadline passed".into());
         }
         self.reason.lock().clone()
     }
 
-    /// Returns why a run that has not begun must not begin any more, once that is so.
+    /// Returns the reason not to start a waiting run, if there is one.
     fn refusal(&self, now: DateTime<Utc>) -> Option<Refusal> {
         if self.deadline.is_some_and(|deadline| now > deadline) {
             return Some(Refusal::Deadline);
@@ -69,31 +68,31 @@ impl Permit {
         self.reason.lock().is_some().then_some(Refusal::Cancelled)
     }
 
-    fn take_back(&self, reason: &str) {
+    fn revoke(&self, reason: &str) {
         self.reason.lock().get_or_insert_with(|| reason.into());
         self.cancel.cancel();
     }
 }
 
-type Work = Box<dyn FnOnce(Result<Permit, Refusal>) + Send>;
+type Callback = Box<dyn FnOnce(Result<Permit, Refusal>) + Send>;
 
-/// One thing to do.
-pub struct Job {
-    pub run: CurrentRun,
-    /// After this the job must not begin.
-    pub deadline: Option<DateTime<Utc>>,
-    pub work: Work,
+/// A run with its deadline and callback.
+pub(crate) struct Job {
+    pub(crate) run: CurrentRun,
+    /// The job is not started later than this.
+    pub(crate) deadline: Option<DateTime<Utc>>,
+    pub(crate) callback: Callback,
 }
 
-/// Takes jobs and does them one after another.
+/// Queue of jobs and their worker. Clones share it.
 #[derive(Clone)]
-pub struct RunQueue(Arc<Inner>);
+pub(crate) struct RunQueue(Arc<Inner>);
 
 struct Inner {
     clock: Arc<dyn Clock>,
-    most_waiting: usize,
+    max_waiting: usize,
     time_limit: Duration,
-    /// What is shared with other programs, if anything is.
+    /// Lock shared with other programs that make runs, if any.
     run_lock: Option<RunLock>,
     state: Mutex<State>,
     changed: Condvar,
@@ -104,21 +103,21 @@ struct State {
     waiting: VecDeque<Job>,
     current: Option<(CurrentRun, Permit)>,
     is_closed: bool,
-    /// There is a thread that will look at what waits.
+    /// A worker thread is running.
     has_worker: bool,
 }
 
 impl RunQueue {
-    /// Opens a run_queue. Its jobs take turns with the runs of other programs, if there may be any.
-    pub fn open(
+    /// Returns an empty queue. With a run lock its jobs exclude the runs of other programs.
+    pub(crate) fn open(
         clock: Arc<dyn Clock>,
-        most_waiting: usize,
+        max_waiting: usize,
         time_limit: Duration,
         run_lock: Option<RunLock>,
     ) -> Self {
         Self(Arc::new(Inner {
             clock,
-            most_waiting,
+            max_waiting,
             time_limit,
             run_lock,
             state: Mutex::default(),
@@ -126,51 +125,51 @@ impl RunQueue {
         }))
     }
 
-    /// Queues a job, or hands its work the reason why not.
-    pub fn submit(&self, job: Job) {
+    /// Queues a job, or calls its callback with a refusal.
+    pub(crate) fn submit(&self, job: Job) {
         let refused = {
             let mut state = self.0.state.lock();
             if state.is_closed {
                 Some((job, Refusal::Closing))
-            } else if state.waiting.len() >= self.0.most_waiting {
+            } else if state.waiting.len() >= self.0.max_waiting {
                 Some((job, Refusal::Busy(state.waiting.len())))
             } else {
                 state.waiting.push_back(job);
                 if !state.has_worker {
                     state.has_worker = true;
                     let worker = self.clone();
-                    std::thread::spawn(move || worker.work());
+                    std::thread::spawn(move || worker.run_jobs());
                 }
                 self.0.changed.notify_all();
                 None
             }
         };
         if let Some((job, refusal)) = refused {
-            (job.work)(Err(refusal));
+            (job.callback)(Err(refusal));
         }
     }
 
-    /// Returns the current run and how many wait.
-    pub fn status(&self) -> (Option<CurrentRun>, usize) {
+    /// Returns the current run and the number of waiting ones.
+    pub(crate) fn status(&self) -> (Option<CurrentRun>, usize) {
         let state = self.0.state.lock();
         let current = state.current.as_ref().map(|(run, _)| run.clone());
         (current, state.waiting.len())
     }
 
-    /// Reports whether a run of this source waits for its turn.
-    pub fn is_waiting(&self, source: &str) -> bool {
+    /// Reports whether a run of this source is queued.
+    pub(crate) fn is_waiting(&self, source: &str) -> bool {
         let state = self.0.state.lock();
         state.waiting.iter().any(|job| job.run.source == source)
     }
 
-    /// Cancels a run, whether it waits or is going on. Returns whether there was one.
-    pub fn cancel(&self, id: &RunId, reason: &str) -> bool {
+    /// Cancels a waiting or current run. Returns whether there was one.
+    pub(crate) fn cancel(&self, id: &RunId, reason: &str) -> bool {
         let waiting = {
             let mut state = self.0.state.lock();
             if let Some((run, permit)) = &state.current
                 && run.run_id == *id
             {
-                permit.take_back(reason);
+                permit.revoke(reason);
                 return true;
             }
             let at = state.waiting.iter().position(|job| job.run.run_id == *id);
@@ -178,16 +177,16 @@ impl RunQueue {
         };
         match waiting {
             Some(job) => {
-                (job.work)(Err(Refusal::Cancelled));
+                (job.callback)(Err(Refusal::Cancelled));
                 true
             }
             None => false,
         }
     }
 
-    /// Notes what the current run waits for before it begins, or that it begins now: only from
-    /// then on its time counts.
-    pub fn wait_for(&self, what: Option<String>) {
+    /// Sets what the current run is waiting for, or `None` when it starts; its time limit counts
+    /// from then on.
+    pub(crate) fn set_waiting_for(&self, what: Option<String>) {
         let now = self.0.clock.now();
         if let Some((run, _)) = &mut self.0.state.lock().current {
             run.waiting_for = what;
@@ -195,14 +194,14 @@ impl RunQueue {
         }
     }
 
-    /// Reports whether no more jobs are taken.
-    pub fn is_closed(&self) -> bool {
+    /// Reports whether the queue is closed.
+    pub(crate) fn is_closed(&self) -> bool {
         self.0.state.lock().is_closed
     }
 
-    /// Cancels a run that takes too long; to be called now and then. What it waits for has a limit
-    /// of its own.
-    pub fn enforce_time_limit(&self) {
+    /// Cancels the current run if it exceeds the time limit; called periodically. Waiting times
+    /// have limits of their own.
+    pub(crate) fn enforce_time_limit(&self) {
         let state = self.0.state.lock();
         if let Some((run, permit)) = &state.current
             && run.waiting_for.is_none()
@@ -212,13 +211,13 @@ impl RunQueue {
                 .unwrap_or_default();
             if taken > self.0.time_limit {
                 let limit = go_duration(self.0.time_limit);
-                permit.take_back(&format!("run took longer than {limit}"));
+                permit.revoke(&format!("run took longer than {limit}"));
             }
         }
     }
 
-    /// Takes no more jobs, and refuses those that wait. The current run goes on.
-    pub fn close(&self) {
+    /// Closes the queue and refuses waiting jobs. The current run continues.
+    pub(crate) fn close(&self) {
         let waiting = {
             let mut state = self.0.state.lock();
             state.is_closed = true;
@@ -226,33 +225,33 @@ impl RunQueue {
             std::mem::take(&mut state.waiting)
         };
         for job in waiting {
-            (job.work)(Err(Refusal::Closing));
+            (job.callback)(Err(Refusal::Closing));
         }
     }
 
-    /// Takes the current run's permit back.
-    pub fn cancel_current(&self, reason: &str) {
+    /// Cancels the current run.
+    pub(crate) fn cancel_current(&self, reason: &str) {
         if let Some((_, permit)) = &self.0.state.lock().current {
-            permit.take_back(reason);
+            permit.revoke(reason);
         }
     }
 
-    fn work(&self) {
+    fn run_jobs(&self) {
         while let Some(job) = self.next() {
             let Job {
                 mut run,
                 deadline,
-                work,
+                callback,
             } = job;
             let now = self.0.clock.now();
             if deadline.is_some_and(|deadline| now > deadline) {
-                work(Err(Refusal::Deadline));
+                callback(Err(Refusal::Deadline));
                 continue;
             }
             let cancel = match Cancel::new() {
                 Ok(cancel) => cancel,
                 Err(err) => {
-                    work(Err(err.into()));
+                    callback(Err(err.into()));
                     continue;
                 }
             };
@@ -264,16 +263,16 @@ impl RunQueue {
             run.since = now;
             let id = run.run_id.clone();
             self.0.state.lock().current = Some((run, permit.clone()));
-            match self.take_turn(&id, &permit) {
-                Ok(_turn) => work(Ok(permit)),
-                Err(refusal) => work(Err(refusal)),
+            match self.acquire_run_lock(&id, &permit) {
+                Ok(_lock) => callback(Ok(permit)),
+                Err(refusal) => callback(Err(refusal)),
             }
             self.0.state.lock().current = None;
         }
     }
 
-    /// Waits until no other program has a run going on, for as long as a run may take.
-    fn take_turn(&self, id: &RunId, permit: &Permit) -> Result<Option<FileLock>, Refusal> {
+    /// Waits for the run lock, at most for the time limit of a run.
+    fn acquire_run_lock(&self, id: &RunId, permit: &Permit) -> Result<Option<FileLock>, Refusal> {
         let Some(run_lock) = &self.0.run_lock else {
             return Ok(None);
         };
@@ -281,12 +280,12 @@ impl RunQueue {
         let began = clock.monotonic();
         let mut has_waited = false;
         loop {
-            let holder = match run_lock.take(id, LOOK_AGAIN, clock) {
-                Ok(turn) => {
+            let holder = match run_lock.take(id, LOCK_POLL, clock) {
+                Ok(lock) => {
                     if has_waited {
-                        self.wait_for(None);
+                        self.set_waiting_for(None);
                     }
-                    return Ok(Some(turn));
+                    return Ok(Some(lock));
                 }
                 Err(LockError::Held { holder, .. }) => holder,
                 Err(error) => return Err(error.into()),
@@ -301,29 +300,33 @@ impl RunQueue {
                 return Err(Refusal::Held(holder.to_string()));
             }
             has_waited = true;
-            self.wait_for(Some(format!("another run: {holder}")));
+            self.set_waiting_for(Some(format!("another run: {holder}")));
         }
     }
 
-    /// Waits for the next job; without one the thread says goodbye.
+    /// Waits for the next job; returns `None` when the worker should end.
     fn next(&self) -> Option<Job> {
         let mut state = self.0.state.lock();
-        let mut is_over = false;
+        let mut is_idle_too_long = false;
         loop {
             if let Some(job) = state.waiting.pop_front() {
                 return Some(job);
             }
-            if is_over || state.is_closed {
+            if is_idle_too_long || state.is_closed {
                 state.has_worker = false;
                 self.0.changed.notify_all();
                 return None;
             }
-            is_over = self.0.changed.wait_for(&mut state, LINGER).timed_out();
+            is_idle_too_long = self
+                .0
+                .changed
+                .wait_for(&mut state, IDLE_TIMEOUT)
+                .timed_out();
         }
     }
 
-    /// Waits until nothing runs any more, but no longer than this. Returns whether that is so.
-    pub fn wait_until_idle(&self, limit: Duration) -> bool {
+    /// Waits until the worker has ended, at most for `limit`. Returns whether it has.
+    pub(crate) fn wait_until_idle(&self, limit: Duration) -> bool {
         let mut state = self.0.state.lock();
         let has_worker = |state: &mut State| state.has_worker;
         self.0.changed.wait_while_for(&mut state, has_worker, limit);
@@ -348,7 +351,7 @@ mod tests {
         EventId::new(start(), number)
     }
 
-    fn job(number: u128, work: Work) -> Job {
+    fn job(number: u128, callback: Callback) -> Job {
         Job {
             run: CurrentRun {
                 run_id: id(number),
@@ -359,18 +362,18 @@ mod tests {
                 waiting_for: None,
             },
             deadline: None,
-            work,
+            callback,
         }
     }
 
-    fn told() -> (Work, Receiver<Result<(), Refusal>>) {
-        let (tell, told) = channel();
-        let work: Work = Box::new(move |leave| tell.send(leave.map(|_| ())).unwrap());
-        (work, told)
+    fn outcome_channel() -> (Callback, Receiver<Result<(), Refusal>>) {
+        let (sender, receiver) = channel();
+        let callback: Callback = Box::new(move |permit| sender.send(permit.map(|_| ())).unwrap());
+        (callback, receiver)
     }
 
-    /// Opens a run_queue whose one run goes on until the sender is dropped.
-    fn busy_desk(
+    /// Returns a queue whose one run continues until the sender is dropped.
+    fn busy_queue(
         clock: &Arc<FixedClock>,
     ) -> (
         RunQueue,
@@ -384,8 +387,8 @@ mod tests {
         let now = clock.clone();
         run_queue.submit(job(
             1,
-            Box::new(move |leave| {
-                let permit = leave.unwrap();
+            Box::new(move |permit| {
+                let permit = permit.unwrap();
                 begun.send(()).unwrap();
                 let _ = held.recv();
                 end.send(permit.stop_reason(now.now())).unwrap();
@@ -396,13 +399,13 @@ mod tests {
     }
 
     #[test]
-    fn jobs_run_one_after_another_and_a_full_queue_says_busy() {
+    fn jobs_run_one_after_another_and_a_full_queue_refuses() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, _ended) = busy_desk(&clock);
-        let (work, second) = told();
-        run_queue.submit(job(2, work));
-        let (work, third) = told();
-        run_queue.submit(job(3, work));
+        let (run_queue, hold, _ended) = busy_queue(&clock);
+        let (callback, second) = outcome_channel();
+        run_queue.submit(job(2, callback));
+        let (callback, third) = outcome_channel();
+        run_queue.submit(job(3, callback));
         assert!(matches!(third.recv().unwrap(), Err(Refusal::Busy(1))));
         assert_eq!(run_queue.status().0.unwrap().run_id, id(1));
         assert!(run_queue.is_waiting("s2"));
@@ -413,9 +416,9 @@ mod tests {
     #[test]
     fn a_job_whose_deadline_passed_in_the_queue_does_not_begin() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, _ended) = busy_desk(&clock);
-        let (work, late) = told();
-        let mut late_job = job(2, work);
+        let (run_queue, hold, _ended) = busy_queue(&clock);
+        let (callback, late) = outcome_channel();
+        let mut late_job = job(2, callback);
         late_job.deadline = Some(start() + chrono::TimeDelta::seconds(5));
         run_queue.submit(late_job);
         clock.advance(Duration::from_secs(6));
@@ -426,9 +429,9 @@ mod tests {
     #[test]
     fn a_waiting_run_and_the_current_one_can_be_cancelled() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_desk(&clock);
-        let (work, second) = told();
-        run_queue.submit(job(2, work));
+        let (run_queue, hold, ended) = busy_queue(&clock);
+        let (callback, second) = outcome_channel();
+        run_queue.submit(job(2, callback));
         assert!(run_queue.cancel(&id(2), "by ann"));
         assert!(matches!(second.recv().unwrap(), Err(Refusal::Cancelled)));
         assert!(run_queue.cancel(&id(1), "by ann"));
@@ -438,9 +441,9 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_takes_too_long_is_told_to_stop() {
+    fn a_run_that_takes_too_long_is_cancelled() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_desk(&clock);
+        let (run_queue, hold, ended) = busy_queue(&clock);
         run_queue.enforce_time_limit();
         clock.advance(Duration::from_secs(61));
         run_queue.enforce_time_limit();
@@ -452,22 +455,22 @@ mod tests {
     #[test]
     fn the_time_of_a_run_counts_from_when_it_need_not_wait_any_more() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_desk(&clock);
-        run_queue.wait_for(Some("governor deploys".into()));
+        let (run_queue, hold, ended) = busy_queue(&clock);
+        run_queue.set_waiting_for(Some("governor deploys".into()));
         clock.advance(Duration::from_secs(61));
         run_queue.enforce_time_limit();
         let (current, _) = run_queue.status();
         let waiting_for = current.unwrap().waiting_for;
         assert_eq!(waiting_for.as_deref(), Some("governor deploys"));
-        run_queue.wait_for(None);
+        run_queue.set_waiting_for(None);
         clock.advance(Duration::from_secs(59));
         run_queue.enforce_time_limit();
         drop(hold);
         assert_eq!(ended.recv().unwrap(), None);
     }
 
-    /// Opens a run_queue beside another program that has a run going on until the lock is dropped.
-    fn shared_desk(clock: &Arc<FixedClock>) -> (tempfile::TempDir, RunQueue, FileLock) {
+    /// Returns a queue whose run lock is held by another program until the lock is dropped.
+    fn shared_queue(clock: &Arc<FixedClock>) -> (tempfile::TempDir, RunQueue, FileLock) {
         let directory = tempfile::tempdir().unwrap();
         let run_lock = RunLock::of(directory.path());
         let other = run_lock.take(&id(9), Duration::ZERO, &**clock).unwrap();
@@ -479,41 +482,41 @@ mod tests {
     #[test]
     fn a_run_of_another_program_is_waited_for_but_not_for_ever() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (_directory, run_queue, other) = shared_desk(&clock);
-        // Time passes only by waiting here.
-        let (work, first) = told();
-        run_queue.submit(job(1, work));
+        let (_directory, run_queue, other) = shared_queue(&clock);
+        // The test clock advances only by waiting.
+        let (callback, first) = outcome_channel();
+        run_queue.submit(job(1, callback));
         let Err(Refusal::Held(holder)) = first.recv().unwrap() else {
             panic!("it is not busy");
         };
         assert!(holder.ends_with(&format!("(run {})", id(9))), "{holder}");
         drop(other);
-        let (work, second) = told();
-        run_queue.submit(job(2, work));
+        let (callback, second) = outcome_channel();
+        run_queue.submit(job(2, callback));
         second.recv().unwrap().unwrap();
     }
 
     #[test]
-    fn who_waits_for_another_program_still_has_a_deadline() {
+    fn a_run_that_waits_for_another_program_still_has_a_deadline() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (_directory, run_queue, _other) = shared_desk(&clock);
-        let (work, late) = told();
-        let mut late_job = job(1, work);
+        let (_directory, run_queue, _other) = shared_queue(&clock);
+        let (callback, late) = outcome_channel();
+        let mut late_job = job(1, callback);
         late_job.deadline = Some(start() + chrono::TimeDelta::seconds(5));
         run_queue.submit(late_job);
         assert!(matches!(late.recv().unwrap(), Err(Refusal::Deadline)));
     }
 
     #[test]
-    fn a_closed_desk_refuses_what_waits_and_what_comes() {
+    fn a_closed_queue_refuses_waiting_and_new_jobs() {
         let clock = Arc::new(FixedClock::new(start()));
-        let (run_queue, hold, ended) = busy_desk(&clock);
-        let (work, second) = told();
-        run_queue.submit(job(2, work));
+        let (run_queue, hold, ended) = busy_queue(&clock);
+        let (callback, second) = outcome_channel();
+        run_queue.submit(job(2, callback));
         run_queue.close();
         assert!(matches!(second.recv().unwrap(), Err(Refusal::Closing)));
-        let (work, third) = told();
-        run_queue.submit(job(3, work));
+        let (callback, third) = outcome_channel();
+        run_queue.submit(job(3, callback));
         assert!(matches!(third.recv().unwrap(), Err(Refusal::Closing)));
         drop(hold);
         assert_eq!(ended.recv().unwrap(), None, "the current run goes on");

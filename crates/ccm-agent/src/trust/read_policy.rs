@@ -1,9 +1,9 @@
-//! Rights: what templates and sources read on behalf of a signer.
+//! Read policy: limits what templates may read for a signer with a policy.
 //!
-//! A signer without a policy reads whatever the agent can. For one with a policy every function that
-//! reaches outside answers which right is missing, unless a rule grants it, and errors no longer
-//! repeat what was rendered. The files of a bundle belong to whoever sent the bundle, so those can
-//! always be read. Taken away are the closures themselves: no engine has to know of it.
+//! Without a policy templates read whatever the agent can. With one, every lookup function returns
+//! an error unless a rule grants it, and errors no longer quote rendered text. The files of a
+//! bundle can always be read by its own templates. The functions are replaced in the environment,
+//! so template engines need no checks of their own.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,33 +15,38 @@ use ccm_template::env::MayRead;
 use ccm_value::Value;
 
 impl Requester {
-    /// Whether a policy says what the requester may do.
-    pub fn has_policy(&self) -> bool {
+    /// Reports whether a policy limits the requester.
+    pub(crate) fn has_policy(&self) -> bool {
         self.policy.is_some()
     }
 
-    /// Says whether templates of this request may read something.
-    pub fn may_look_up(&self, asked: &PolicyRequest<'_>, lookup: Lookup) -> bool {
+    /// Reports whether templates of this request may use a lookup.
+    pub(crate) fn may_look_up(&self, policy_request: &PolicyRequest<'_>, lookup: Lookup) -> bool {
         match &self.policy {
-            Some(policy) => policy.allows_lookup(asked, lookup),
+            Some(policy) => policy.allows_lookup(policy_request, lookup),
             None => true,
         }
     }
 
-    /// Returns an environment in which templates reach what the requester may read. `bundle` is where
-    /// the requester's own files are.
+    /// Returns an environment limited to what the requester may read. `bundle` is the directory of
+    /// its own files.
     #[must_use]
-    pub fn limit(&self, env: Env, asked: &PolicyRequest<'_>, bundle: Option<&Path>) -> Env {
+    pub(crate) fn limit(
+        &self,
+        env: Env,
+        policy_request: &PolicyRequest<'_>,
+        bundle: Option<&Path>,
+    ) -> Env {
         if !self.has_policy() {
             return env;
         }
-        let is_denied = |lookup| !self.may_look_up(asked, lookup);
+        let is_denied = |lookup| !self.may_look_up(policy_request, lookup);
         let mut env = Env {
             hide_rendered: true,
             ..env
         };
         if is_denied(Lookup::Files) {
-            let may_read = only_below(bundle);
+            let may_read = allow_below(bundle);
             env.may_read = Some(Arc::clone(&may_read));
             env.read_file = env.read_file.map(|read| -> ccm_template::env::ReadFile {
                 Arc::new(move |path| may_read(path).and_then(|()| read(path)))
@@ -62,8 +67,8 @@ impl Requester {
     }
 }
 
-/// Permits the files of one directory and nothing that links in it lead to.
-fn only_below(directory: Option<&Path>) -> MayRead {
+/// Permits files below one directory, without following links out of it.
+fn allow_below(directory: Option<&Path>) -> MayRead {
     let root: Option<PathBuf> = directory.and_then(|directory| directory.canonicalize().ok());
     Arc::new(move |path| {
         let is_below = || {
@@ -78,7 +83,7 @@ fn only_below(directory: Option<&Path>) -> MayRead {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests arrange the world by hand")]
+#[expect(clippy::disallowed_methods, reason = "tests prepare files directly")]
 mod tests {
     use super::*;
     use ccm_core::model::policy::Policy;
@@ -93,9 +98,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_holds_its_own_files_and_no_others() {
-        let room = tempfile::tempdir().unwrap();
-        let at = |name: &str| room.path().join(name);
+    fn only_files_of_the_bundle_can_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         std::fs::create_dir(at("bundle")).unwrap();
         std::fs::create_dir(at("bundle-2")).unwrap();
         for name in ["secret", "bundle/own", "bundle-2/own"] {
@@ -109,11 +114,11 @@ mod tests {
                 })),
                 ..Env::default()
             };
-            let asked = PolicyRequest {
+            let policy_request = PolicyRequest {
                 verb: "apply",
                 ..PolicyRequest::default()
             };
-            let env = requester.limit(env, &asked, Some(&at("bundle")));
+            let env = requester.limit(env, &policy_request, Some(&at("bundle")));
             assert_eq!(
                 env.check_read(&at(name)).is_ok(),
                 env.read_file.as_ref().unwrap()(&at(name)).is_ok()
