@@ -156,7 +156,7 @@ fn non_empty_or<'a>(text: &'a str, default: &'a str) -> &'a str {
 }
 
 /// Returns the variables of a template, in both spellings (`facts` and `Facts`).
-fn variables(text: &[u8], env: &Env) -> Map {
+pub fn variables(text: &[u8], env: &Env) -> Map {
     let facts = if text.windows(4).any(|window| window == b"acts") {
         go_names::with_go_names(env.facts.all(), text)
     } else {

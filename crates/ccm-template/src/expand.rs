@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_empty_results_is_no_match() {
+    fn only_empty_results_are_no_match() {
         for (text, matched) in [
             ("plain", true),
             ("", false),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn text_full_of_openers_is_refused() {
+    fn text_with_too_many_unclosed_delimiters_is_refused() {
         assert_eq!(scan(&"{{".repeat(100_000)), Err(ExprError::Unclosed));
         assert_eq!(scan(&"${ ".repeat(100)), Ok(Vec::new()));
     }

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_lacks_is_not_available() {
+    fn functions_without_a_closure_are_not_available() {
         let four = [text("a"), text("b"), text("c"), text("d")];
         assert_eq!(
             run("kvGet", &[text("a"), text("b")]),

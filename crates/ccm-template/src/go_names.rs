@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn facts_get_the_go_names_that_a_template_has_and_no_others() {
+    fn facts_get_only_the_go_names_that_a_template_contains() {
         let named = with_go_names(facts(), b"[[ facts.host.info.OS ]] and Hostname");
         assert_eq!(keys(&named, "host"), ["OS", "os", "platformFamily"]);
         assert_eq!(with_go_names(facts(), b"[[ facts.host ]]"), facts());
     }
 
     #[test]
-    fn facts_of_the_site_keep_their_names() {
+    fn custom_facts_keep_their_names() {
         let named = with_go_names(facts(), b"PlatformFamily");
         assert_eq!(keys(&named, "site"), ["os", "platformFamily"]);
         assert_eq!(keys(&named, "host").len(), 3);

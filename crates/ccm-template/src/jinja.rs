@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_function_is_named_with_its_place() {
+    fn the_error_of_a_function_has_its_name_and_position() {
         let err = rendered("a\n  b {{ kvGet('x', 'y') }}\n").unwrap_err();
         assert_eq!((err.line, err.column), (2, 8));
         assert_eq!(err.message, "kvGet: no such bucket".into());
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_of_syntax_names_its_line() {
+    fn a_syntax_error_has_its_line() {
         let err = rendered("a\nb\n{% if %}").unwrap_err();
         assert_eq!(err.line, 3);
         assert!(err.message.as_str().contains("syntax error"), "{err}");

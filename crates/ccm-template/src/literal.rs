@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_is_its_number() {
+    fn a_character_is_its_code_point() {
         assert_eq!(character(b"'a'"), Ok(97));
         assert_eq!(character(br"'\n'"), Ok(10));
         assert_eq!(character("'€'".as_bytes()), Ok(8364));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_that_repeat_nothing_are_literal() {
+    fn braces_without_a_repetition_are_literal() {
         check(&[
             ("^{.*}$", "{x}", true),
             ("^{{ a }}$", "{{ a }}", true),

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_stands_between_single_quotes() {
+    fn a_character_is_in_single_quotes() {
         for (c, quoted) in [
             ('x', "'x'"),
             ('\'', r"'\''"),

@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_equality_tells_int_from_int64() {
+    fn deep_equality_distinguishes_int_and_int64() {
         let meter = Meter::default();
         assert_eq!(
             Datum::Int(1).deep_equal(&Datum::Int64(1), &meter),

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_no_int_holds_are_refused() {
+    fn numbers_beyond_the_range_of_int_are_refused() {
         assert_eq!(
             number("9223372036854775808").unwrap_err(),
             "9223372036854775808 overflows int".into()

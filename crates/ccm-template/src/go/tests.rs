@@ -173,7 +173,7 @@ fn every_function_of_the_table_exists() {
 }
 
 #[test]
-fn templates_that_would_never_end_or_fill_the_memory_are_stopped() {
+fn endless_and_memory_hungry_templates_exceed_the_budget() {
     let cases = [
         r#"{{ repeat 1000000000 "x" }}"#,
         "{{ until 1000000000 }}",

@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_vanish_wherever_they_stand() {
+    fn comments_are_removed_everywhere() {
         assert_eq!(texts("a{* [[ x ]] *}b"), ["a", "b"]);
         assert_eq!(texts("{ * x"), ["{ * x"]);
     }

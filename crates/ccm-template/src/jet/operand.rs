@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_nests_without_end_is_refused() {
+    fn a_value_that_nests_too_deep_is_refused() {
         let mut value = Value::Null;
         for _ in 0..300 {
             value = vec![value].into();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn dividing_by_nothing_is_an_error_for_every_kind_of_number() {
+    fn dividing_by_zero_is_an_error_for_every_kind_of_number() {
         for right in [data(0_i64), data(0.0), data("0"), Item::Missing] {
             let error = arithmetic(Operator::Divide, Number::Int(1), &right).unwrap_err();
             assert_eq!(error.message, "division by zero".into());

@@ -31,7 +31,7 @@ fn check_all(cases: &[(&str, &str)]) {
 }
 
 #[test]
-fn keys_and_indexes_lead_down() {
+fn keys_and_indexes_select_members() {
     check_all(&[
         ("facts.host.os", r#""linux""#),
         ("data.l.1", r#""vim""#),
@@ -138,7 +138,7 @@ fn malformed_paths_find_nothing() {
 }
 
 #[test]
-fn paths_that_multiply_find_nothing_in_bounded_work() {
+fn paths_that_multiply_results_exceed_the_work_limit() {
     let doubling = "[@this,@this]|".repeat(60) + "@this";
     assert_eq!(find(&root(), &doubling), None);
     let digging = "@dig:".repeat(60) + "x";
@@ -163,7 +163,7 @@ fn lookup_gives_integers_alone_and_floats_inside() {
 }
 
 #[test]
-fn globs_fit_whole_texts() {
+fn globs_match_whole_texts() {
     for (text, pattern, fits) in [
         ("eth0", "e*", true),
         ("eth0", "*h?", true),

@@ -49,12 +49,12 @@ fn parse_json(text: &str) -> Result<Node, DocumentError> {
             line: to_u32(err.line()),
             column: to_u32(err.column()),
         },
-        message: without_place(&err.to_string()).into(),
+        message: without_position(&err.to_string()).into(),
     })
 }
 
 /// Removes the position from the end of a serde_json message; [`DocumentError`] has its own.
-fn without_place(message: &str) -> &str {
+fn without_position(message: &str) -> &str {
     message
         .rsplit_once(" at line ")
         .map_or(message, |(text, _)| text)

@@ -240,7 +240,7 @@ impl<'de, I: Iterator<Item = &'de (Node, Node)>> MapAccess<'de> for Entries<'de,
         seed: V,
     ) -> Result<V::Value, DocumentError> {
         let Some((key, value)) = self.value.take() else {
-            return Err(de::Error::custom("a value was asked for before its key"));
+            return Err(de::Error::custom("value requested before its key"));
         };
         seed.deserialize(value).map_err(|err| {
             let name = key.text().map_or("", |text| &**text);

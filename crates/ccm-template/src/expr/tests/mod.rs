@@ -290,7 +290,7 @@ fn a_cache_compiles_each_expression_once() {
 }
 
 #[test]
-fn an_environment_without_data_has_nothing_of_any_name() {
+fn any_name_is_null_in_an_environment_without_data() {
     for (code, expected) in [
         ("Data.x", "<nil>"),
         ("Data?.x ?? 1", "1"),
