@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_before_the_first_record_are_no_record() {
+    fn lines_before_the_first_record_are_ignored() {
         assert!(parse("flags: a b\nHardware: board\nnonsense\n").is_empty());
     }
 

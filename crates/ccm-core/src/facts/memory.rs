@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn used_is_what_is_not_available() {
+    fn used_is_total_minus_available() {
         let facts = virtual_memory("MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 750 kB\n");
         assert_eq!(facts.get("used"), Some(&Value::Int(250 * 1024)));
         assert_eq!(facts.get("usedPercent"), Some(&Value::Float(25.0)));

@@ -257,9 +257,9 @@ mod tests {
     fn an_error_message_is_an_error() {
         let datagram = message(NLMSG_ERROR, &(-1_i32).to_ne_bytes());
         assert_eq!(kinds(&datagram).0, Err(Errno::PERM));
-        for odd in [0, 1, i32::MIN] {
-            let datagram = message(NLMSG_ERROR, &odd.to_ne_bytes());
-            assert_eq!(kinds(&datagram).0, Err(Errno::IO), "{odd}");
+        for invalid in [0, 1, i32::MIN] {
+            let datagram = message(NLMSG_ERROR, &invalid.to_ne_bytes());
+            assert_eq!(kinds(&datagram).0, Err(Errno::IO), "{invalid}");
         }
     }
 

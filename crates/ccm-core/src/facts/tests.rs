@@ -19,13 +19,13 @@ use crate::system::{FixedClock, SystemClock};
 const NOW: i64 = 1_767_225_600;
 
 fn machine(root: &Path) -> Gatherer {
-    let place = |name: &str| root.join(name);
+    let path = |name: &str| root.join(name);
     let paths = FactPaths {
-        proc: place("proc"),
-        sys: place("sys"),
-        etc: place("etc"),
-        dev: place("dev"),
-        root: place("root"),
+        proc: path("proc"),
+        sys: path("sys"),
+        etc: path("etc"),
+        dev: path("dev"),
+        root: path("root"),
         config: Vec::new(),
     };
     let now = DateTime::from_timestamp(NOW, 0).unwrap();
@@ -201,22 +201,22 @@ fn a_section_is_gathered_once_and_grows_old() {
 fn concurrent_threads_get_the_same_facts() {
     let gatherer = this_machine();
     let start = Barrier::new(4);
-    let answers: Vec<_> = std::thread::scope(|scope| {
-        let ask = || {
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let gather = || {
             start.wait();
             gatherer.section("host").unwrap()
         };
-        let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(gather)).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap())
             .collect()
     });
-    let Value::Map(first) = &answers[0] else {
+    let Value::Map(first) = &results[0] else {
         panic!("a section is a map");
     };
-    for answer in &answers {
-        assert!(matches!(answer, Value::Map(other) if Arc::ptr_eq(first, other)));
+    for result in &results {
+        assert!(matches!(result, Value::Map(other) if Arc::ptr_eq(first, other)));
     }
 }
 
@@ -383,7 +383,7 @@ fn invalid_files_are_named_and_the_others_used() {
 }
 
 #[test]
-fn pipes_and_directories_are_no_facts_files() {
+fn fifos_and_directories_are_skipped() {
     let directory = config(&[("facts.json/x", "")]);
     let pipe = directory.path().join("facts.yaml");
     let mode = rustix::fs::Mode::RUSR;

@@ -250,17 +250,17 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test's own files")]
     fn files_that_fit_are_found_at_any_depth() {
-        let room = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         for name in ["a/x.yaml", "b/x.yaml", "b/y.yaml", "b/.z.yaml", "c.yaml"] {
-            let path = room.path().join(name);
+            let path = dir.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
         }
         let matching = |pattern: &str| -> Vec<String> {
-            let found = expand(&room.path().join(pattern)).unwrap();
+            let found = expand(&dir.path().join(pattern)).unwrap();
             let inside = found
                 .iter()
-                .map(|path| path.strip_prefix(room.path()).unwrap());
+                .map(|path| path.strip_prefix(dir.path()).unwrap());
             inside.map(|path| path.display().to_string()).collect()
         };
         assert_eq!(matching("*/x.yaml"), ["a/x.yaml", "b/x.yaml"]);
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(matching("c.yaml"), ["c.yaml"]);
         assert!(matching("d.yaml").is_empty());
         assert!(matching("*/*/*").is_empty());
-        let error = expand(&room.path().join("[")).unwrap_err().to_string();
+        let error = expand(&dir.path().join("[")).unwrap_err().to_string();
         assert_eq!(error, "syntax error in pattern");
     }
 }

@@ -169,7 +169,7 @@ impl Walk {
     }
 }
 
-/// Returns who could have placed a symlink in a directory.
+/// Returns who could have created a symlink in a directory.
 ///
 /// The owner of the link is not enough: in a directory that others may write to, they could have
 /// renamed or hard-linked a link of root. The sticky bit prevents that. Group-writable counts as

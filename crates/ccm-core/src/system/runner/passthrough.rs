@@ -67,7 +67,7 @@ impl Passthrough {
         Ok(prepared)
     }
 
-    /// Returns the error of a failed start. The system's error does not tell a missing program from
+    /// Returns the error of a failed start. The system's error does not distinguish a missing program from
     /// a missing working directory.
     fn start_error(&self, cause: std::io::Error) -> RunError {
         match self.cwd.as_deref().map(|cwd| (cwd, check_directory(cwd))) {

@@ -332,7 +332,7 @@ fn malicious_entries_that_only_tar_has_are_refused() {
         ),
         (
             vec![(FILE, "h/x", "x"), (SOFT, "h", "x")],
-            "it takes the place of a directory",
+            "it replaces a directory",
         ),
     ] {
         let dir = TestDir::new();

@@ -1,14 +1,14 @@
-//! Ranges of semantic versions, as goss reads them: `>=1.2.0 <2.0.0 || 3.x`.
+//! Version ranges of goss (blang/semver): `>=1.2.0 <2.0.0 || 3.x`.
 //!
-//! Blanks mean and, `||` means or, a last part `x` stands for any. Versions have all three parts;
-//! a prerelease is older than its release and otherwise a version like any other.
+//! Blanks mean and, `||` means or, and a last part `x` is a wildcard. The `semver` crate parses and
+//! orders versions; its own range syntax differs from that of goss.
 
 use semver::{BuildMetadata, Version};
 
 use super::MatchError;
 use crate::model::Value;
 
-/// Versions that will do.
+/// A version range.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range(Vec<Vec<Bound>>);
 
@@ -16,7 +16,7 @@ pub(super) struct Range(Vec<Vec<Bound>>);
 struct Bound {
     relation: Relation,
     version: Version,
-    /// The first version that the last part of `1.2.x` does not stand for.
+    /// For a wildcard: the first version after it.
     end: Option<Version>,
 }
 
@@ -30,7 +30,7 @@ enum Relation {
     AtMost,
 }
 
-/// What may stand in front of a version, the longer ones first.
+/// Operators, longer ones first.
 const RELATIONS: [(&str, Relation); 9] = [
     (">=", Relation::AtLeast),
     ("<=", Relation::AtMost),
@@ -44,17 +44,19 @@ const RELATIONS: [(&str, Relation); 9] = [
 ];
 
 impl Range {
-    /// Reads a range; nothing if it is none.
+    /// Parses a range; `None` if it is invalid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let groups = text.split("||").map(|group| {
-            let bounds: Option<Vec<Bound>> =
-                words(group).iter().map(|word| Bound::parse(word)).collect();
+            let bounds: Option<Vec<Bound>> = conditions(group)
+                .iter()
+                .map(|condition| Bound::parse(condition))
+                .collect();
             bounds.filter(|bounds| !bounds.is_empty())
         });
         groups.collect::<Option<_>>().map(Self)
     }
 
-    /// Tells whether a version, or every one of a list, will do.
+    /// Whether a version, or every version of a list, is in the range.
     pub(super) fn holds_all(&self, actual: &Value) -> Result<bool, MatchError> {
         let error = || MatchError::expected("one or more semantic versions", actual);
         let version = |value: &Value| {
@@ -77,25 +79,25 @@ impl Range {
     }
 }
 
-/// Returns the words of a group; a sign may stand apart from its version.
-fn words(group: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut sign = String::new();
+/// Returns the conditions of a group; an operator may be separated from its version.
+fn conditions(group: &str) -> Vec<String> {
+    let mut conditions = Vec::new();
+    let mut condition = String::new();
     for word in group.split_whitespace() {
-        sign.push_str(word);
+        condition.push_str(word);
         if !word.ends_with(['<', '>', '=', '!']) {
-            words.push(std::mem::take(&mut sign));
+            conditions.push(std::mem::take(&mut condition));
         }
     }
-    words.extend(Some(sign).filter(|sign| !sign.is_empty()));
-    words
+    conditions.extend(Some(condition).filter(|condition| !condition.is_empty()));
+    conditions
 }
 
 impl Bound {
-    fn parse(word: &str) -> Option<Self> {
-        let (relation, text) = RELATIONS
-            .iter()
-            .find_map(|(sign, relation)| Some((*relation, word.strip_prefix(sign)?)))?;
+    fn parse(condition: &str) -> Option<Self> {
+        let (relation, text) = RELATIONS.iter().find_map(|(operator, relation)| {
+            Some((*relation, condition.strip_prefix(operator)?))
+        })?;
         let parts: Vec<&str> = text.split('.').collect();
         let part = |index: usize| parts.get(index)?.parse().ok();
         let (version, end) = match parts.as_slice() {
@@ -120,7 +122,7 @@ impl Bound {
 
     fn holds(&self, version: &Version) -> bool {
         let order = version.cmp(&self.version);
-        // A plain version is all there is of its kind; `1.x` ends where 2.0.0 begins.
+        // Without a wildcard the range is a single version; `1.x` ends before 2.0.0.
         let is_before_end = match &self.end {
             Some(end) => version < end,
             None => order.is_le(),
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_for_what_they_say() {
+    fn ranges_match_versions() {
         for (range, yes, no) in [
             ("1.2.3", "1.2.3", "1.2.4"),
             ("==1.2.3", "1.2.3+build", "1.2.3-rc.1"),
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_range_is_refused() {
+    fn invalid_ranges_are_refused() {
         for range in [
             "", "x", "1", "1.2", ">", "foo", "1.2.3 ||", "~1.2.3", "^1.2.3", "1.2.3.4", "01.2.3",
             "1.2.3-", "1.2.3+", "1.2.3-01",
@@ -192,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn all_versions_of_a_list_must_hold_and_be_versions() {
+    fn all_versions_of_a_list_must_be_valid_and_in_range() {
         let range = Range::parse(">=1.0.0").unwrap();
         let check = |json: &str| range.holds_all(&serde_json::from_str(json).unwrap());
         assert!(check(r#"["1.0.0", "2.0.0"]"#).unwrap());
         assert!(!check(r#"["1.0.0", "0.1.0"]"#).unwrap());
-        for odd in [r#"["1.0.0", "1.0"]"#, "[]", "1", r#""v1.0.0""#] {
-            assert!(check(odd).is_err(), "{odd}");
+        for invalid in [r#"["1.0.0", "1.0"]"#, "[]", "1", r#""v1.0.0""#] {
+            assert!(check(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -6,7 +6,7 @@ mod writes {
     use super::*;
 
     #[test]
-    fn a_new_file_with_content_owner_and_mode_and_nothing_beside_it() {
+    fn a_new_file_with_content_owner_and_mode_and_no_leftovers() {
         let dir = TestDir::new();
         let target = dir.at("target");
         store_text(&target, "hello", &EVERYTHING).unwrap();
@@ -45,7 +45,7 @@ mod writes {
     }
 
     #[test]
-    fn in_place_of_a_link_without_touching_what_it_leads_to() {
+    fn over_a_symlink_without_changing_its_target() {
         let dir = TestDir::new();
         let victim = dir.file("victim", "safe");
         let target = dir.link("target", "victim");
@@ -57,7 +57,7 @@ mod writes {
     }
 
     #[test]
-    fn in_place_of_a_dangling_link_without_making_what_it_leads_to() {
+    fn over_a_dangling_symlink_without_creating_its_target() {
         let dir = TestDir::new();
         let target = dir.link("target", "nowhere");
         store_text(&target, "new", &EVERYTHING).unwrap();
@@ -107,7 +107,7 @@ mod writes {
     }
 
     #[test]
-    fn for_the_owner_only_when_no_mode_is_asked_for() {
+    fn with_mode_0600_by_default() {
         let dir = TestDir::new();
         let target = dir.file("target", "old");
         write_private(&target, b"secret", Durability::Cached).unwrap();
@@ -133,7 +133,7 @@ mod refuses {
     }
 
     #[test]
-    fn a_directory_as_target_and_leaves_nothing_behind() {
+    fn a_directory_as_target_and_leaves_no_leftovers() {
         let dir = TestDir::new();
         let target = dir.directory("target");
         let error = store_text(&target, "x", &EVERYTHING).unwrap_err();

@@ -11,7 +11,7 @@ fn owner_first_and_mode_after_so_that_set_id_bits_stay() {
 }
 
 #[test]
-fn only_as_far_as_asked_for() {
+fn only_those_that_are_given() {
     let dir = TestDir::new();
     let file = dir.file("file", "");
     set_attributes(&file, &EVERYTHING).unwrap();
@@ -56,7 +56,7 @@ fn never_through_a_link() {
 }
 
 #[test]
-fn never_on_what_is_missing() {
+fn of_a_missing_file_are_an_error() {
     let dir = TestDir::new();
     let error = set_attributes(&dir.at("missing"), &EVERYTHING).unwrap_err();
     assert!(error.is_not_found());

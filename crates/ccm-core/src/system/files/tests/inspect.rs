@@ -82,7 +82,7 @@ fn hashes_an_empty_file_and_a_file_of_procfs() {
 }
 
 #[test]
-fn hashes_nothing_else_and_never_waits() {
+fn hashes_regular_files_only_without_blocking() {
     let dir = TestDir::new();
     for path in [
         dir.fifo("pipe"),

@@ -20,7 +20,7 @@ fn of_files_links_pipes_and_empty_directories() {
 }
 
 #[test]
-fn of_what_is_missing_is_fine() {
+fn of_a_missing_path_is_not_an_error() {
     let dir = TestDir::new();
     remove(&dir.at("missing")).unwrap();
     remove(&dir.at("missing/below")).unwrap();
