@@ -77,7 +77,11 @@ impl Engine<'_> {
     }
 
     /// Records a resource without health checks in a health-check-only run. Sends nothing to the sink.
-    fn record_unchecked(&mut self, scope: &Scope, resource: &Arc<Resource>) -> Result<(), RunError> {
+    fn record_unchecked(
+        &mut self,
+        scope: &Scope,
+        resource: &Arc<Resource>,
+    ) -> Result<(), RunError> {
         let is_managed = self
             .is_managed(scope, resource)
             .map_err(|cause| RunError::of(resource, cause))?;
@@ -121,10 +125,16 @@ impl Engine<'_> {
             return;
         }
         if event.failed {
-            self.pending_refreshes.borrow_mut().keep_for_next_run(new_refreshes);
+            self.pending_refreshes
+                .borrow_mut()
+                .keep_for_next_run(new_refreshes);
             return;
         }
-        let mut completed = if event.changed { Vec::new() } else { new_refreshes };
+        let mut completed = if event.changed {
+            Vec::new()
+        } else {
+            new_refreshes
+        };
         let label = resource.label();
         let mut pending = self.pending_refreshes.borrow_mut();
         let is_kept = pending.is_kept_for_next_run(&label) && !event.refreshed;
@@ -146,7 +156,7 @@ impl Engine<'_> {
     }
 
     /// Returns the session with all recorded events.
-    pub fn into_session(self) -> Session {
+    pub(crate) fn into_session(self) -> Session {
         self.session
     }
 }

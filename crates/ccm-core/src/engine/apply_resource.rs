@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::nested_manifest::ChildError;
 use super::{CompletedCheck, Engine, Level, Line, NoEvents, Scope};
-use crate::health::{Note, Outcome, Probes, Report};
+use crate::health::{Outcome, ProbeEvent, Probes, Report};
 use crate::manifest::resolve::{self, ResolveError};
 use crate::model::event::{EventField, TransactionEvent};
 use crate::model::health::HealthCheck;
@@ -16,7 +16,9 @@ use crate::model::secret::REDACTED;
 use crate::model::state::State;
 use crate::model::text::go_duration;
 use crate::resource::scaffold::ScaffoldError;
-use crate::resource::{self, ManagedResource, PlannedChange, Progress, ProviderError, ResourceError, SelectedProvider};
+use crate::resource::{
+    self, ManagedResource, PlannedChange, Progress, ProviderError, ResourceError, SelectedProvider,
+};
 use crate::system::{FileError, RandomError};
 use ccm_template::expr::ExprError;
 
@@ -151,7 +153,9 @@ impl Engine<'_> {
                 .and_then(|()| self.apply_child(scope, resource, apply))
                 .map(Some),
             SelectedProvider::Managed(_) if scope.mode.health_check_only => Ok(None),
-            SelectedProvider::Managed(managed) => self.converge(scope, resource, &managed).map(Some),
+            SelectedProvider::Managed(managed) => {
+                self.converge(scope, resource, &managed).map(Some)
+            }
         };
         let state = state.unwrap_or_else(|err| {
             event.failed = true;
@@ -235,7 +239,11 @@ impl Engine<'_> {
     }
 
     /// Records the refreshes of this resource's subscribers as pending, before the resource changes.
-    fn record_pending_refreshes(&self, scope: &Scope, resource: &Resource) -> Result<(), ApplyError> {
+    fn record_pending_refreshes(
+        &self,
+        scope: &Scope,
+        resource: &Resource,
+    ) -> Result<(), ApplyError> {
         let labels = self.subscribers.to(resource);
         if !labels.is_empty() && !scope.mode.noop && !scope.mode.health_check_only {
             self.pending_refreshes.borrow_mut().add(&labels)?;
@@ -335,8 +343,8 @@ impl Engine<'_> {
                 .with("format", format)
                 .with("check", &check.name)
         };
-        let report = probes.probe(check, &mut |note| match note {
-            Note::Rule(finding) => {
+        let report = probes.probe(check, &mut |event| match event {
+            ProbeEvent::Rule(finding) => {
                 let level = match finding.outcome {
                     Outcome::Passed => Level::Debug,
                     Outcome::Failed | Outcome::Skipped => Level::Error,
@@ -349,7 +357,7 @@ impl Engine<'_> {
                 };
                 self.log(scope, line(level, &text, "goss"));
             }
-            Note::FailedTry(failed) => {
+            ProbeEvent::FailedTry(failed) => {
                 let line = line(Level::Warn, "Health check failed", failed.format)
                     .with("try", failed.number)
                     .with("sleep", go_duration(failed.pause))

@@ -1,12 +1,12 @@
 //! Engine: applies resources one at a time, in order, with one event per resource.
 //!
 //! The engine owns all policy (control, require, subscribe, noop, health checks); resource types and
-//! providers own none. It is independent of the entry point that calls it. [`apply_resource`] handles one
+//! providers own none. It is independent of the entry point that calls it. `apply_resource` handles one
 //! resource, [`apply_manifest`] a manifest, [`session`] stores events, `pending_refreshes` persists
 //! refreshes across runs, and `registration` decides which services are published.
 
 pub mod apply_manifest;
-pub mod apply_resource;
+mod apply_resource;
 mod control;
 mod log_line;
 mod nested_manifest;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::health::Datum;
+use crate::health::Measurement;
 use crate::manifest::Manifest;
 use crate::model::event::TransactionEvent;
 use crate::model::governor::{GovernorName, SlotProgress};
@@ -41,7 +41,7 @@ pub use apply_resource::FlowError;
 pub use log_line::{Level, Line, status_line};
 pub use pending_refreshes::PendingRefreshes;
 pub use registration::Availability;
-pub use session::{EventIds, NoEvents, EventFileError, Session, SessionError};
+pub use session::{EventFileError, EventIds, NoEvents, Session, SessionError};
 pub use status::{StatusError, inspect, resource_from_request, resource_to_inspect};
 
 /// Receiver of events and log lines: a terminal, a log, a spool.
@@ -89,7 +89,7 @@ pub struct CompletedCheck<'a> {
     pub check: &'a HealthCheck,
     pub result: &'a HealthResult,
     /// Performance data of a Nagios plugin.
-    pub perfdata: &'a [Datum],
+    pub perfdata: &'a [Measurement],
     pub began: DateTime<Utc>,
     pub took: Duration,
 }
@@ -182,28 +182,28 @@ impl<'a> Engine<'a> {
 
     /// Performs the refreshes left pending by earlier runs and records those of this run.
     #[must_use]
-    pub fn with_pending_refreshes(mut self, pending: PendingRefreshes) -> Self {
+    pub(crate) fn with_pending_refreshes(mut self, pending: PendingRefreshes) -> Self {
         self.pending_refreshes = RefCell::new(pending);
         self
     }
 
     /// Calls `stop` before each resource; a returned reason ends the run there.
     #[must_use]
-    pub fn with_stop_check(mut self, stop: &'a dyn Fn() -> Option<String>) -> Self {
+    pub(crate) fn with_stop_check(mut self, stop: &'a dyn Fn() -> Option<String>) -> Self {
         self.stop = Some(stop);
         self
     }
 
     /// Calls `gate` before each resource, also of nested manifests, to authorize it.
     #[must_use]
-    pub fn with_gate(mut self, gate: &'a Gate<'a>) -> Self {
+    pub(crate) fn with_gate(mut self, gate: &'a Gate<'a>) -> Self {
         self.gate = Some(gate);
         self
     }
 
     /// Returns the engine with a configured package cache.
     #[must_use]
-    pub fn with_packages(self, packages: package::PackageCache) -> Self {
+    pub(crate) fn with_packages(self, packages: package::PackageCache) -> Self {
         Self { packages, ..self }
     }
 

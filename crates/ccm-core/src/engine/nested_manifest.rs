@@ -50,10 +50,7 @@ impl Engine<'_> {
         }
         if let Some(claim) = &manifest.governor {
             // A run holds one slot, and this run has already started.
-            let line = Line::new(
-                Level::Warn,
-                "Governor of a nested manifest is ignored",
-            );
+            let line = Line::new(Level::Warn, "Governor of a nested manifest is ignored");
             self.log(&scope, line.with("governor", &claim.name));
         }
         self.run(&scope, &manifest).map_err(ChildError::Run)?;

@@ -114,7 +114,10 @@ mod tests {
             HealthStatus::Critical,
             HealthStatus::Unknown,
         ] {
-            assert_eq!(availability(&checked(status), mode), Some(Availability::Down));
+            assert_eq!(
+                availability(&checked(status), mode),
+                Some(Availability::Down)
+            );
         }
         let unfinished = event(|event| event.health_check = vec![None]);
         assert_eq!(availability(&unfinished, mode), Some(Availability::Down));

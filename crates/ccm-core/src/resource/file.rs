@@ -80,7 +80,7 @@ fn local(time: DateTime<Utc>) -> DateTime<FixedOffset> {
 }
 
 /// Returns the mode of a directory: read or write permission implies the execute bit.
-pub fn directory_mode(mode: u32) -> u32 {
+fn directory_mode(mode: u32) -> u32 {
     let execute = ((mode & 0o444) >> 2) | ((mode & 0o222) >> 1);
     mode | execute
 }

@@ -285,7 +285,10 @@ pub fn select_provider<'a>(
             Provider::Service(service, service::Provider::select(wanted, host)?)
         }
     };
-    Ok(SelectedProvider::Managed(ManagedResource { resource, provider }))
+    Ok(SelectedProvider::Managed(ManagedResource {
+        resource,
+        provider,
+    }))
 }
 
 impl ManagedResource<'_> {
@@ -351,7 +354,11 @@ impl ManagedResource<'_> {
     }
 
     /// Reads the state again after a change and checks that it is the wanted state.
-    pub fn verify(&self, report: &mut ChangeReport, host: Host<'_>) -> Result<State, ResourceError> {
+    pub fn verify(
+        &self,
+        report: &mut ChangeReport,
+        host: Host<'_>,
+    ) -> Result<State, ResourceError> {
         let resource = self.resource;
         match &self.provider {
             Provider::Archive(archive) => archive::verify(resource, archive, host),

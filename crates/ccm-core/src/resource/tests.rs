@@ -92,9 +92,7 @@ fn no_type_plans_from_the_state_of_another() {
             let error = managed.plan(&state, true, scripted.host()).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!(
-                    "expected the state of a resource of type {wanted}, got {found}"
-                )
+                format!("expected the state of a resource of type {wanted}, got {found}")
             );
         }
     }

@@ -41,7 +41,8 @@ impl TemplateContext {
                 value_as_text(&*values, bucket, key).map_err(CallError::new)
             })),
             registrations: Some(Arc::new(move |words| {
-                let found = registered_services(&*registry, &stream, words).map_err(CallError::new)?;
+                let found =
+                    registered_services(&*registry, &stream, words).map_err(CallError::new)?;
                 Ok(found.iter().map(Entry::to_value).collect())
             })),
             ..Env::default()
@@ -66,7 +67,9 @@ pub enum LookupError {
 fn hint(error: &NatsClientError) -> &'static str {
     match error.kind {
         NatsClientErrorKind::NotFound => ": run `ccm registration init`",
-        NatsClientErrorKind::Settings | NatsClientErrorKind::GivenUp | NatsClientErrorKind::Failed => "",
+        NatsClientErrorKind::Settings
+        | NatsClientErrorKind::GivenUp
+        | NatsClientErrorKind::Failed => "",
     }
 }
 

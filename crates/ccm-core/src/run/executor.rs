@@ -99,7 +99,11 @@ fn runner(setup: &EngineSetup<'_>) -> SystemRunner {
     }
 }
 
-fn engine<'e>(setup: EngineSetup<'e>, runner: &'e SystemRunner, sink: &'e mut dyn Sink) -> Engine<'e> {
+fn engine<'e>(
+    setup: EngineSetup<'e>,
+    runner: &'e SystemRunner,
+    sink: &'e mut dyn Sink,
+) -> Engine<'e> {
     let machine = Machine {
         runner,
         clock: setup.clock,

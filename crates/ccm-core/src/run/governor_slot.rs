@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::RunContext;
-use super::nats_client::{NatsClientError, NatsClientErrorKind, SlotRelease, Slot, SlotRequest, StopCheck};
+use super::nats_client::{
+    NatsClientError, NatsClientErrorKind, Slot, SlotRelease, SlotRequest, StopCheck,
+};
 use crate::engine::{Level, Line, Mode, Sink};
 use crate::model::governor::{GovernorClaim, GovernorName, SlotProgress};
 use crate::model::node::Token;

@@ -17,8 +17,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::run_lock::RunLock;
-use crate::engine::{CompletedCheck, Level, Line, Availability};
-use crate::health::Datum;
+use crate::engine::{Availability, CompletedCheck, Level, Line};
+use crate::health::Measurement;
 use crate::model::event::TransactionEvent;
 use crate::model::health::{HealthCheck, HealthResult};
 use crate::model::registration::Entry;
@@ -82,7 +82,7 @@ pub struct CheckRecord {
     sensitive: bool,
     check: HealthCheck,
     result: HealthResult,
-    perfdata: Vec<Datum>,
+    perfdata: Vec<Measurement>,
     #[serde(with = "timestamp")]
     began: DateTime<Utc>,
     took: Duration,

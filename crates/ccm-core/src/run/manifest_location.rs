@@ -69,7 +69,7 @@ impl FromStr for ManifestLocation {
 
 impl ManifestLocation {
     /// Returns the identifier of the source in cache files and signatures, without credentials.
-    pub fn place(&self) -> String {
+    pub fn normalized(&self) -> String {
         match self {
             Self::Http(url) => url_identity(url.reveal()).into_owned(),
             Self::Path(_) | Self::Object { .. } => self.to_string(),

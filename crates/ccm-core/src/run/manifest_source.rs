@@ -80,7 +80,10 @@ impl ManifestSource {
                 display_name: self.display_name(),
                 fetched: None,
             }),
-            Self::Copy { manifest, display_name } => Ok(OpenedManifest {
+            Self::Copy {
+                manifest,
+                display_name,
+            } => Ok(OpenedManifest {
                 text: read(manifest)?,
                 directory: directory_of(manifest),
                 display_name: display_name.clone(),
@@ -242,12 +245,20 @@ pub fn fetch(
     }
 }
 
-fn open_local(path: &Path, display_name: String, temporary: &Path) -> Result<FetchedManifest, SourceError> {
+fn open_local(
+    path: &Path,
+    display_name: String,
+    temporary: &Path,
+) -> Result<FetchedManifest, SourceError> {
     let found = files::inspect(path, true)?;
     let is_directory = found.is_some_and(|found| found.kind == FileKind::Directory);
     let is_bundle = path.to_str().and_then(ArchiveFormat::from_name) == Some(ArchiveFormat::TarGz);
     if is_bundle && !is_directory {
-        return fetched_bundle(path, display_name, PrivateDir::create(temporary, "manifest-")?);
+        return fetched_bundle(
+            path,
+            display_name,
+            PrivateDir::create(temporary, "manifest-")?,
+        );
     }
     let (manifest_path, display_name) = if is_directory {
         (
@@ -306,7 +317,11 @@ fn fetch_object(
 }
 
 /// Unpacks a bundle into the temporary directory of the manifest.
-fn fetched_bundle(bundle: &Path, display_name: String, temp: PrivateDir) -> Result<FetchedManifest, SourceError> {
+fn fetched_bundle(
+    bundle: &Path,
+    display_name: String,
+    temp: PrivateDir,
+) -> Result<FetchedManifest, SourceError> {
     let manifest_path = unpack_bundle(bundle, &temp.path().join("bundle"))?;
     Ok(FetchedManifest {
         directory: directory_of(&manifest_path),

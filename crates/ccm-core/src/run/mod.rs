@@ -5,7 +5,6 @@
 //!
 //! Scheduling and authorization are decided by the caller. NATS is used through [`nats_client`] only.
 
-pub mod nats_client;
 pub mod data;
 pub mod environment;
 pub mod executor;
@@ -15,6 +14,7 @@ mod identity;
 pub mod log;
 mod manifest_location;
 pub mod manifest_source;
+pub mod nats_client;
 pub mod pause;
 mod run_lock;
 
@@ -41,12 +41,12 @@ use crate::model::run::{RUN_SUMMARY, RunId, RunSummary, Trigger};
 use crate::model::state::State;
 use crate::resource::{ProviderError, package};
 use crate::system::{Accounts, Cancel, Clock, FileError, SystemRunner, files};
-use nats_client::{NatsClient, NatsClientError, NatsClientErrorKind, StopCheck};
 use ccm_template::Env;
 use ccm_template::env::Facts;
 use ccm_template::expr::Cache;
-use executor::{EnsureError, Executor, EngineSetup};
+use executor::{EngineSetup, EnsureError, Executor};
 use manifest_source::{FetchedManifest, ManifestSource, OpenedManifest, SourceError};
+use nats_client::{NatsClient, NatsClientError, NatsClientErrorKind, StopCheck};
 
 pub use governor_slot::{EvictionCallback, Governors};
 pub use identity::{IdentityError, local_identity};
@@ -148,7 +148,8 @@ pub struct RunContext<'a> {
 
 impl RunContext<'_> {
     fn packages(&self) -> package::PackageCache {
-        package::PackageCache::default().with_default_module(self.cfengine_module.map(str::to_owned))
+        package::PackageCache::default()
+            .with_default_module(self.cfengine_module.map(str::to_owned))
     }
 }
 
@@ -315,8 +316,8 @@ fn attempt(
     let pending = pending_refreshes(&request.manifest, context)?;
     sink.starting(Some(manifest));
     let (own, requested) = (manifest.governor.as_ref(), request.governor.as_ref());
-    let slot =
-        governor_slot::enter(request.mode, own, requested, context, sink).map_err(RunError::Slot)?;
+    let slot = governor_slot::enter(request.mode, own, requested, context, sink)
+        .map_err(RunError::Slot)?;
     let mut scope = Scope::new(loaded.env, request.mode);
     scope.external = loaded.external;
     let session = Session::memory(context.clock.now());

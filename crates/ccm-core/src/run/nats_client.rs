@@ -62,7 +62,13 @@ pub trait NatsClient: Send + Sync {
     fn value(&self, bucket: &str, key: &str) -> Result<Option<Vec<u8>>, NatsClientError>;
 
     /// Writes an object of at most `limit` bytes to a file.
-    fn object(&self, bucket: &str, name: &str, limit: u64, out: File) -> Result<(), NatsClientError>;
+    fn object(
+        &self,
+        bucket: &str,
+        name: &str,
+        limit: u64,
+        out: File,
+    ) -> Result<(), NatsClientError>;
 
     /// Returns the registered services that match cluster, protocol, service and address.
     fn registrations(&self, stream: &str, words: [&str; 4]) -> Result<Vec<Entry>, NatsClientError>;

@@ -112,7 +112,9 @@ fn difference(
         return (!archive.cleanup).then(|| "archive file missing".into());
     }
     let mismatch = |attribute: &str, found: &str, wanted: &str| {
-        Some(format!("{attribute} mismatch: state={found} requested={wanted}"))
+        Some(format!(
+            "{attribute} mismatch: state={found} requested={wanted}"
+        ))
     };
     if !host.accounts.same_user(&archive.owner, &seen.owner) {
         return mismatch("owner", &seen.owner, &archive.owner);

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use super::super::Host;
 use super::versions::{VersionError, debian};
-use super::{ErrorOutput, Instance, PackageError, PackageProvider, Target, VersionSpec, names_of, run_complete};
+use super::{
+    ErrorOutput, Instance, PackageError, PackageProvider, Target, VersionSpec, names_of,
+    run_complete,
+};
 use crate::model::Value;
 use crate::model::resource::Package;
 use crate::model::state::PackageMetadata;
@@ -106,7 +109,11 @@ impl Apt<'_> {
                 error_output: ErrorOutput::of(&output),
             });
         }
-        Ok(output.stdout_text().lines().filter_map(parse_line).collect())
+        Ok(output
+            .stdout_text()
+            .lines()
+            .filter_map(parse_line)
+            .collect())
     }
 }
 

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use super::super::Host;
 use super::versions::{VersionError, generic};
-use super::{ErrorOutput, Instance, PackageError, PackageProvider, Target, VersionSpec, run_complete};
+use super::{
+    ErrorOutput, Instance, PackageError, PackageProvider, Target, VersionSpec, run_complete,
+};
 use crate::model::Value;
 use crate::model::resource::Package;
 use crate::model::state::PackageMetadata;
@@ -99,7 +101,11 @@ impl Module<'_> {
         run_complete(&command, self.host)
     }
 
-    fn call(&self, command: &'static str, packages: &[PackageAttributes<'_>]) -> Result<Reply, PackageError> {
+    fn call(
+        &self,
+        command: &'static str,
+        packages: &[PackageAttributes<'_>],
+    ) -> Result<Reply, PackageError> {
         self.check_api()?;
         let mut request = String::new();
         let options = self.package.options.iter().map(|text| ("options", &**text));
@@ -293,7 +299,10 @@ impl PackageProvider for Module<'_> {
             });
         }
         let error_output = self.call("repo-install", &named)?.into_error_output();
-        match updates()?.into_iter().find(|update| wanted.contains(update)) {
+        match updates()?
+            .into_iter()
+            .find(|update| wanted.contains(update))
+        {
             None => Ok(error_output),
             Some(remaining) if error_output.is_empty() => Err(ModuleError::StillOutdated {
                 module: self.program.into(),

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use super::super::Host;
 use super::versions::{VersionError, rpm};
-use super::{ErrorOutput, Instance, PackageError, PackageProvider, Target, VersionSpec, names_of, run_complete};
+use super::{
+    ErrorOutput, Instance, PackageError, PackageProvider, Target, VersionSpec, names_of,
+    run_complete,
+};
 use crate::model::Value;
 use crate::model::resource::Package;
 use crate::model::state::PackageMetadata;

@@ -57,7 +57,9 @@ pub enum PackageError {
         #[source]
         cause: Box<PackageError>,
     },
-    #[error("could not find Candidate: line in apt-cache policy output for {package}{error_output}")]
+    #[error(
+        "could not find Candidate: line in apt-cache policy output for {package}{error_output}"
+    )]
     NoCandidateLine {
         package: String,
         error_output: ErrorOutput,
@@ -109,7 +111,10 @@ pub enum PackageError {
     #[error("{program} printed more than {limit} bytes")]
     OutputTooLong { program: String, limit: usize },
     #[error("could not read package file {path}{error_output}")]
-    NotAPackage { path: String, error_output: ErrorOutput },
+    NotAPackage {
+        path: String,
+        error_output: ErrorOutput,
+    },
     #[error("package file {path} contains version {held}, requested {wanted}")]
     VersionMismatch {
         path: String,

@@ -224,7 +224,8 @@ fn read_state(
         name: package.into(),
         version: ABSENT.into(),
         provider: provider.name().into(),
-        extended: manager.extended_absent(found.iter().find_map(|one| one.partial_status.as_deref())),
+        extended: manager
+            .extended_absent(found.iter().find_map(|one| one.partial_status.as_deref())),
         ..PackageMetadata::default()
     });
     if let Some(file) = &file {
@@ -330,7 +331,11 @@ pub(super) fn plan(
             .into());
         }
     }
-    let order = |wanted: &str| manager.compare(metadata, wanted).map_err(PackageError::from);
+    let order = |wanted: &str| {
+        manager
+            .compare(metadata, wanted)
+            .map_err(PackageError::from)
+    };
     let (action, message) = match (Ensure::of(resource), is_absent) {
         (Ensure::Present, false) | (Ensure::Absent, true) => return Ok(Plan::stable()),
         (Ensure::Absent, false) => (Action::Uninstall, "Would have uninstalled".into()),
@@ -405,7 +410,9 @@ pub(super) fn change(
     let error_output = match action {
         Action::Install(version) => manager.install(&[target(version)]),
         Action::Upgrade(version) => manager.upgrade(&target(version)),
-        Action::Downgrade(version) => manager.downgrade(&target(&VersionSpec::Exactly(version.clone()))),
+        Action::Downgrade(version) => {
+            manager.downgrade(&target(&VersionSpec::Exactly(version.clone())))
+        }
         Action::Uninstall => manager.uninstall(&[target(&VersionSpec::Any)]),
     }?;
     Ok(ChangeReport {
@@ -441,7 +448,9 @@ pub(super) fn verify(
     host: Host<'_>,
 ) -> Result<State, ResourceError> {
     let manager = provider.manager(package, host);
-    let state = read_state(resource, provider, &*manager, host, |name| manager.find(name))?;
+    let state = read_state(resource, provider, &*manager, host, |name| {
+        manager.find(name)
+    })?;
     let difference = difference(resource, seen(&state)?, &*manager).map_err(PackageError::from)?;
     match difference {
         None => Ok(state),

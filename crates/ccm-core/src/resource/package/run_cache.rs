@@ -52,18 +52,18 @@ impl PackageCache {
     /// Returns the cache with a module for `provider: cfengine`, by name or path. The default is the
     /// module that CFEngine's own policies use on the distribution.
     #[must_use]
-    pub fn with_default_module(mut self, module: Option<String>) -> Self {
+    pub(crate) fn with_default_module(mut self, module: Option<String>) -> Self {
         self.default_module = module.filter(|module| !module.is_empty());
         self
     }
 
     /// Makes `find` list all packages once instead of querying each one.
-    pub fn expect_many(&self) {
+    pub(crate) fn expect_many(&self) {
         self.expects_many.set(true);
     }
 
     /// Drops the cached lists, after a command that may have changed packages.
-    pub fn invalidate(&self) {
+    pub(crate) fn invalidate(&self) {
         self.lists.borrow_mut().clear();
     }
 

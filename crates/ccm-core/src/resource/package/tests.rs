@@ -4,7 +4,9 @@
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::super::{ManagedResource, PlannedChange, ProviderError, ResourceError, SelectedProvider, select_provider};
+use super::super::{
+    ManagedResource, PlannedChange, ProviderError, ResourceError, SelectedProvider, select_provider,
+};
 use super::scripted_host::{ScriptedCommand, ScriptedHost, run_cases};
 use super::*;
 use crate::model::resource::{Properties, decode};
@@ -104,7 +106,10 @@ fn converge(case: &Case, host: Host<'_>) -> Result<Expected, String> {
     Ok(found)
 }
 
-fn managed<'a>(resource: &'a Resource, host: Host<'_>) -> Result<ManagedResource<'a>, ProviderError> {
+fn managed<'a>(
+    resource: &'a Resource,
+    host: Host<'_>,
+) -> Result<ManagedResource<'a>, ProviderError> {
     match select_provider(resource, host)? {
         SelectedProvider::Managed(managed) => Ok(managed),
         SelectedProvider::Manifest(_) => panic!("no package"),

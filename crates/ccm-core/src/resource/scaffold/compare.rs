@@ -55,7 +55,11 @@ pub struct Comparison {
 }
 
 /// Compares a target with the rendered files.
-pub fn compare(target: &Path, rendered: &Rendered, posts: &PostCommands) -> Result<Comparison, ResourceError> {
+pub fn compare(
+    target: &Path,
+    rendered: &Rendered,
+    posts: &PostCommands,
+) -> Result<Comparison, ResourceError> {
     let mut comparison = Comparison::default();
     let seen = files::inspect(target, true)?;
     comparison.target_exists = seen.is_some();
@@ -102,11 +106,13 @@ pub fn compare(target: &Path, rendered: &Rendered, posts: &PostCommands) -> Resu
     let unmanaged = tree
         .into_iter()
         .filter(|(path, seen)| is_unmanaged(path, seen, rendered));
-    comparison.items.extend(unmanaged.map(|(path, _)| TargetFile {
-        path,
-        status: FileStatus::Remove,
-        mode_drifts: false,
-    }));
+    comparison
+        .items
+        .extend(unmanaged.map(|(path, _)| TargetFile {
+            path,
+            status: FileStatus::Remove,
+            mode_drifts: false,
+        }));
     comparison
         .items
         .sort_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));

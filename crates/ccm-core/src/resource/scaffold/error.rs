@@ -12,7 +12,9 @@ use ccm_template::engines::RenderError;
 /// A failure to render, compare or write a scaffold.
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
-    #[error("unsupported scaffold source {0}: expected an http or https URL of a .zip, .tar.gz, .tgz or .tar")]
+    #[error(
+        "unsupported scaffold source {0}: expected an http or https URL of a .zip, .tar.gz, .tgz or .tar"
+    )]
     UnsupportedSource(String),
     /// The requester may not read the source; the text names the missing permission.
     #[error("source: {0}")]

@@ -100,7 +100,11 @@ fn is_absent_wanted(resource: &Resource) -> bool {
     resource.common.ensure == "absent"
 }
 
-fn render_job(target: &Path, scaffold: &Scaffold, host: Host<'_>) -> Result<RenderJob, ScaffoldError> {
+fn render_job(
+    target: &Path,
+    scaffold: &Scaffold,
+    host: Host<'_>,
+) -> Result<RenderJob, ScaffoldError> {
     let mut env = host.env.clone();
     if let Some(data @ Value::Map(map)) = &scaffold.data
         && !map.is_empty()
@@ -141,7 +145,10 @@ pub(super) fn inspect(
         metadata.purged = paths(target, inspection.unmanaged());
         metadata.stable = paths(target, inspection.items(TargetFile::is_stable));
         metadata.changed = if is_absent_wanted(resource) {
-            paths(target, inspection.existing().filter(|item| !item.is_stable()))
+            paths(
+                target,
+                inspection.existing().filter(|item| !item.is_stable()),
+            )
         } else {
             paths(target, inspection.changed())
         };
@@ -236,7 +243,14 @@ pub(super) fn change(
                 rendered, posts, ..
             } = &inspection;
             let sensitive = resource.common.sensitive;
-            let untracked = write(target, rendered, inspection.changed(), posts, sensitive, host)?;
+            let untracked = write(
+                target,
+                rendered,
+                inspection.changed(),
+                posts,
+                sensitive,
+                host,
+            )?;
             if purge {
                 write::remove(target, inspection.unmanaged())?;
             }

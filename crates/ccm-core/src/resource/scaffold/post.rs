@@ -108,7 +108,9 @@ impl FilePostCommands<'_> {
             return Ok(None);
         };
         let fingerprint = self.fingerprint(path, rendered)?;
-        Ok(Some(fingerprint.is_some_and(|fingerprint| fingerprint.text == note)))
+        Ok(Some(
+            fingerprint.is_some_and(|fingerprint| fingerprint.text == note),
+        ))
     }
 
     /// Runs the commands on a written file and stores the fingerprint. Returns whether the next run will
@@ -123,12 +125,12 @@ impl FilePostCommands<'_> {
         if self.is_empty() {
             return Ok(true);
         }
-        let shown = path.to_string_lossy();
+        let path_text = path.to_string_lossy();
         for post in &self.0 {
-            post.run(&shown, sensitive, host)?;
+            post.run(&path_text, sensitive, host)?;
         }
         let failed = |cause: FileError| ScaffoldError::Post {
-            file: shown.to_string(),
+            file: path_text.to_string(),
             cause: cause.into(),
             output: String::new(),
         };
@@ -145,7 +147,11 @@ impl FilePostCommands<'_> {
 
     /// Returns the fingerprint of the rendered file, the commands and the current file, if it is a regular
     /// file.
-    fn fingerprint(&self, path: &Path, rendered: &RenderedFile) -> Result<Option<Fingerprint>, FileError> {
+    fn fingerprint(
+        &self,
+        path: &Path,
+        rendered: &RenderedFile,
+    ) -> Result<Option<Fingerprint>, FileError> {
         let Some((seen, Some(found))) = files::inspect_and_hash(path)? else {
             return Ok(None);
         };

@@ -113,11 +113,7 @@ fn templates_dir(directory: &Path) -> PathBuf {
     directory.join("templates")
 }
 
-fn unpack_into(
-    directory: &Path,
-    archive: &Path,
-    kind: ArchiveFormat,
-) -> Result<(), ScaffoldError> {
+fn unpack_into(directory: &Path, archive: &Path, kind: ArchiveFormat) -> Result<(), ScaffoldError> {
     let into = templates_dir(directory);
     files::create_private_dir(&into)?;
     unpack::unpack(archive, kind, &into, Rules::Bundle, Limits::BUNDLE)?;

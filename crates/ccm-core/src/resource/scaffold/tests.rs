@@ -130,7 +130,10 @@ fn a_partial_without_a_context_sees_what_its_caller_sees() {
         ),
     ] {
         let source = [("a", call.as_bytes()), ("_partials/p", partial.as_bytes())];
-        assert_eq!(texts(&TestDir::new(&source).rendered(engine)), [("a", "80")]);
+        assert_eq!(
+            texts(&TestDir::new(&source).rendered(engine)),
+            [("a", "80")]
+        );
     }
 }
 
@@ -369,7 +372,11 @@ fn files_are_sorted_by_path_bytes() {
     test.write("target/a0", b"");
     let rendered = test.rendered(Engine::Jet);
     let comparison = compare(&test.path("target"), &rendered, &PostCommands::default()).unwrap();
-    let paths: Vec<_> = comparison.items.iter().map(|item| item.path.to_str()).collect();
+    let paths: Vec<_> = comparison
+        .items
+        .iter()
+        .map(|item| item.path.to_str())
+        .collect();
     assert_eq!(paths, [Some("B"), Some("a-b"), Some("a/b"), Some("a0")]);
 }
 
@@ -428,7 +435,10 @@ fn a_link_in_place_of_a_file_is_followed() {
     symlink("nowhere", test.path("target/b")).unwrap();
     symlink("../outside", test.path("target/c")).unwrap();
     let found: Vec<_> = statuses(&test).into_iter().map(|item| item.1).collect();
-    assert_eq!(found, [FileStatus::Equal, FileStatus::Update, FileStatus::Update]);
+    assert_eq!(
+        found,
+        [FileStatus::Equal, FileStatus::Update, FileStatus::Update]
+    );
 }
 
 /// Runs post commands on a file of the target and returns the command lines.

@@ -59,7 +59,8 @@ impl ServiceProvider for Systemd {
 
     fn change(&self, service: &str, action: Action, host: Host<'_>) -> Result<(), ServiceError> {
         let purpose = format!("{} {service}", action.verb());
-        let _lock = FileLock::acquire(&host.services.lock_file, &purpose, LOCK_TIMEOUT, host.clock)?;
+        let _lock =
+            FileLock::acquire(&host.services.lock_file, &purpose, LOCK_TIMEOUT, host.clock)?;
         // Enabling reads unit files from disk and does its own daemon-reload.
         if !action.is_for_boot() {
             daemon_reload(service, host)?;

@@ -124,16 +124,16 @@ fn running_and_enabled_are_planned_independently() {
             let resource = resource(ensure, service.clone());
             let state = inspect(&resource, &provider, test.host()).unwrap();
             let plan = plan(&resource, &service, &provider, &state, refresh, test.host()).unwrap();
-            let says = match (now, boot) {
+            let message = match (now, boot) {
                 (now, "") => now.to_owned(),
                 ("", boot) => format!("Would have {boot}"),
                 (now, boot) => format!("{now}, would have {boot}"),
             };
             let row = format!("{ensure} {running} {refresh} {enable:?} {enabled}");
-            assert_eq!(plan.message, says, "{row}");
+            assert_eq!(plan.message, message, "{row}");
             assert_eq!(plan.refreshed, refreshed, "{row}");
-            assert_eq!(plan.satisfied, says.is_empty(), "{row}");
-            assert_eq!(plan.is_empty(), says.is_empty(), "{row}");
+            assert_eq!(plan.satisfied, message.is_empty(), "{row}");
+            assert_eq!(plan.is_empty(), message.is_empty(), "{row}");
             assert!(!plan.settles, "{row}");
 
             for action in plan.actions {
@@ -300,11 +300,11 @@ struct Step {
     #[serde(default)]
     sleeps: Vec<u64>,
     /// The message of a noop run.
-    #[serde(default)]
-    says: String,
+    #[serde(default, rename = "says")]
+    message: String,
     /// The final state: running or stopped, enabled or disabled.
-    #[serde(default)]
-    ends: String,
+    #[serde(default, rename = "ends")]
+    final_state: String,
     #[serde(default)]
     error: String,
 }
@@ -378,15 +378,15 @@ impl Step {
         }
         let (calls, sleeps) = (test.runner.calls().len(), test.clock.sleeps().len());
         match self.apply(test) {
-            Ok((says, state)) => {
+            Ok((message, state)) => {
                 let Detail::Service { metadata } = &state.detail else {
                     panic!("{case}: {state:?}");
                 };
                 let boot = enabled_word(metadata.enabled);
-                let ends = format!("{} {boot}", state.common.ensure);
+                let final_state = format!("{} {boot}", state.common.ensure);
                 assert_eq!(self.error, "", "{case}");
-                assert_eq!(says, self.says, "{case}");
-                assert_eq!(ends, self.ends, "{case}");
+                assert_eq!(message, self.message, "{case}");
+                assert_eq!(final_state, self.final_state, "{case}");
             }
             Err(error) => assert_eq!(error.to_string(), self.error, "{case}"),
         }
