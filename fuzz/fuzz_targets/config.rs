@@ -1,5 +1,5 @@
-//! Any text as the agent's file and as a policy: what a policy allows when all is known, it has
-//! not denied before.
+//! Agent configurations and policies. Property: a request that a policy allows is also allowed while it
+//! is only partially complete.
 
 #![no_main]
 
@@ -18,19 +18,19 @@ fuzz_target!(|text: &str| {
         return;
     };
     for (verb, name) in [("ensure", "/srv/app/a"), ("apply", "zsh"), ("ping", text)] {
-        let so_far = PolicyRequest {
+        let partial = PolicyRequest {
             verb,
             noop: verb == "apply",
             ..PolicyRequest::default()
         };
-        let known = PolicyRequest {
+        let complete = PolicyRequest {
             type_name: Some(TypeName::File),
             name: Some(name),
             provider: Some("posix"),
-            ..so_far
+            ..partial
         };
-        if policy.decide(&known).is_allowed() {
-            assert!(policy.decide_partial(&so_far).is_allowed());
+        if policy.decide(&complete).is_allowed() {
+            assert!(policy.decide_partial(&partial).is_allowed());
         }
     }
 });
