@@ -115,7 +115,7 @@ impl Assignments {
     }
 
     /// Reports whether an assignment was not applied yet. The generation alone does not decide
-    /// that: whoever can write one may not be able to sign it.
+    /// that: an unsigned assignment may have the same one.
     fn is_new(&self, assignment: &Assignment) -> bool {
         let followed = self.followed.as_ref();
         followed.is_none_or(|(generation, signature)| {

@@ -111,7 +111,7 @@ impl DataCache {
         let Some(source) = &self.source else {
             return Ok(Resolved::default());
         };
-        // Local files need no signature: whoever can write them controls the machine anyway.
+        // Local files need no signature: write access to them implies control of the machine.
         let is_local = matches!(source, Source::File(_));
         let sources = authorizer.sources().filter(|_| !is_local);
         let mut waits = WAITS.iter();
@@ -188,8 +188,8 @@ impl DataCache {
             Some(sources) => {
                 let text = signature_of(source, nats)?;
                 let before = before.as_ref().and_then(|cached| cached.signature.as_ref());
-                let place = source.location();
-                Some(sources.verify(text.as_deref(), &place, SourceKind::Data, before)?)
+                let location = source.location();
+                Some(sources.verify(text.as_deref(), &location, SourceKind::Data, before)?)
             }
         };
         check_digest(signature.as_ref(), &Digest::of(&body))?;
@@ -282,8 +282,8 @@ mod tests {
             std::fs::write(&source, text).unwrap();
         };
         write("one");
-        let place = Source::File(source.clone());
-        let cache = DataCache::new(Some(place), directory.path().join("cached.json"));
+        let location = Source::File(source.clone());
+        let cache = DataCache::new(Some(location), directory.path().join("cached.json"));
         let nats = BlockingClient::lazy("test", || Settings::plain("nats://127.0.0.1:1"));
         let clock = FixedClock::new(DateTime::UNIX_EPOCH);
         let facts = Facts::default();

@@ -20,11 +20,11 @@ const VOLATILE: [&str; 2] = ["uptime", "procs"];
 
 /// Facts of this node.
 pub(crate) struct FactsCache {
-    places: FactPaths,
+    paths: FactPaths,
     clock: Arc<dyn Clock>,
     /// Age up to which facts are reused.
     max_age: Duration,
-    held: Mutex<Option<(Duration, Arc<Gathering>)>>,
+    cached: Mutex<Option<(Duration, Arc<Gathering>)>>,
     /// Fixed facts instead of those of this machine.
     fixed: Option<Value>,
     metrics: Metrics,
@@ -51,17 +51,17 @@ impl Gathering {
 
 impl FactsCache {
     pub(crate) fn new(
-        places: FactPaths,
+        paths: FactPaths,
         clock: Arc<dyn Clock>,
         max_age: Duration,
         metrics: Metrics,
         log: Log,
     ) -> Self {
         Self {
-            places,
+            paths,
             clock,
             max_age,
-            held: Mutex::default(),
+            cached: Mutex::default(),
             fixed: None,
             metrics,
             log,
@@ -70,10 +70,10 @@ impl FactsCache {
 
     /// Returns a cache with fixed facts.
     pub(crate) fn fixed(facts: Value, clock: Arc<dyn Clock>, metrics: Metrics, log: Log) -> Self {
-        let places = FactPaths::from_env(&BTreeMap::new());
+        let paths = FactPaths::from_env(&BTreeMap::new());
         Self {
             fixed: Some(facts),
-            ..Self::new(places, clock, Duration::ZERO, metrics, log)
+            ..Self::new(paths, clock, Duration::ZERO, metrics, log)
         }
     }
 
@@ -114,25 +114,20 @@ impl FactsCache {
         facts.into()
     }
 
-    /// Discards cached facts.
-    pub(crate) fn forget(&self) {
-        *self.held.lock() = None;
-    }
-
     fn gathering(&self) -> Arc<Gathering> {
-        let mut held = self.held.lock();
+        let mut cached = self.cached.lock();
         let now = self.clock.monotonic();
-        match &*held {
+        match &*cached {
             Some((since, gathering)) if now.saturating_sub(*since) < self.max_age => {
                 gathering.clone()
             }
             _ => {
-                let gatherer = Gatherer::new(self.places.clone(), self.clock.clone());
+                let gatherer = Gatherer::new(self.paths.clone(), self.clock.clone());
                 let gathering = Arc::new(Gathering {
                     gatherer: Arc::new(gatherer),
                     logged: AtomicUsize::new(0),
                 });
-                *held = Some((now, gathering.clone()));
+                *cached = Some((now, gathering.clone()));
                 gathering
             }
         }
@@ -143,11 +138,11 @@ fn without_volatile(facts: &Value) -> Value {
     let Some(map) = facts.as_map() else {
         return facts.clone();
     };
-    let kept = map
+    let stable = map
         .iter()
         .filter(|(key, _)| !VOLATILE.contains(&&***key))
         .map(|(key, value)| (key.clone(), without_volatile(value)));
-    kept.collect::<Map>().into()
+    stable.collect::<Map>().into()
 }
 
 #[cfg(test)]
@@ -189,9 +184,9 @@ mod tests {
     #[test]
     fn selections_see_what_the_host_is_and_not_how_long_it_is_up() {
         let clock = Arc::new(FixedClock::new(DateTime::UNIX_EPOCH));
-        let places = FactPaths::from_env(&BTreeMap::new());
+        let paths = FactPaths::from_env(&BTreeMap::new());
         let cache = FactsCache::new(
-            places,
+            paths,
             clock,
             Duration::from_secs(120),
             Metrics::new("0.0.0"),

@@ -85,11 +85,6 @@ impl Monitor {
         })
     }
 
-    /// Returns the bound address.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Serves until `stop` resolves, then finishes requests in progress.
     pub(crate) async fn serve(
         self,
@@ -194,7 +189,7 @@ mod tests {
             request_timeout,
             ..Monitor::bind(LOCALHOST).await.unwrap()
         };
-        let address = monitor.address();
+        let address = monitor.address;
         let is_ready = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = oneshot::channel();
         let flag = is_ready.clone();
@@ -282,11 +277,11 @@ mod tests {
     async fn a_port_in_use_is_one_clear_error() {
         let first = Monitor::bind(LOCALHOST).await.unwrap();
         let taken = Listen {
-            port: first.address().port(),
+            port: first.address.port(),
             ..LOCALHOST
         };
         let error = Monitor::bind(taken).await.unwrap_err().to_string();
-        let expected = format!("listen on {}: address already in use", first.address());
+        let expected = format!("listen on {}: address already in use", first.address);
         assert_eq!(error, expected);
     }
 

@@ -90,7 +90,7 @@ use ccm_core::system::{Clock, RandomError, SystemClock};
 use ccm_nats::{BlockingClient, ConnectMode, Connection, NatsError, Settings, Subjects, connect};
 use ccm_value::Value;
 
-/// Time that the current run may take to finish after the agent was asked to stop.
+/// Time that the current run may take to finish after a stop signal.
 const RUN_GRACE: Duration = Duration::from_secs(30);
 
 /// Time that a cancelled run may take to end.
@@ -509,7 +509,7 @@ fn build(
         config.run_timeout,
         Some(run_lock),
     );
-    let places = FactPaths::from_env(&environ);
+    let fact_paths = FactPaths::from_env(&environ);
     let (pause, pause_error) =
         PauseStore::open(&config.state_dir.join("pause.json"), clock.clone());
     let trust = config.trust.as_ref();
@@ -530,7 +530,7 @@ fn build(
         None => {
             let interval = config.facts_interval;
             let (metrics, log) = (metrics.clone(), log.clone());
-            FactsCache::new(places, clock.clone(), interval, metrics, log)
+            FactsCache::new(fact_paths, clock.clone(), interval, metrics, log)
         }
     };
     let identity = Identity {

@@ -20,7 +20,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay after a status change, so that a short run causes one update.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 
-/// Least time between updates caused by refused requests, which anyone can send.
+/// Least time between updates caused by refused requests, which need no authentication.
 const REFUSALS_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Publishes the presence of a node.

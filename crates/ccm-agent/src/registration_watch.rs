@@ -66,8 +66,8 @@ impl LookupRecorder {
 
     /// Records the first result of a query: if it changes later in the run, the run is out of date.
     fn record(&self, query: Query, found: Option<Digest>) {
-        let any = |word: String| if word.is_empty() { "*".into() } else { word };
-        let query = query.map(any);
+        let wildcard = |token: String| if token.is_empty() { "*".into() } else { token };
+        let query = query.map(wildcard);
         let mut recorded = self.0.lock();
         if recorded.len() < MAX_RECORDED || recorded.contains_key(&query) {
             recorded.entry(query).or_insert(found);

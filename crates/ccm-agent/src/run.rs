@@ -126,14 +126,14 @@ struct RunScope<'a> {
 impl Node {
     /// Calls `run` with the context of this node.
     fn with_context<T>(&self, scope: &RunScope<'_>, run: impl FnOnce(&RunContext<'_>) -> T) -> T {
-        let env = |place: ManifestDir<'_>| {
-            let mut env = self.env(place.directory);
+        let env = |manifest_dir: ManifestDir<'_>| {
+            let mut env = self.env(manifest_dir.directory);
             if let Some(recorder) = scope.recorder {
                 let stream = self.identity.registration_stream.clone();
                 env.registrations =
                     Some(recorder.recording(Arc::new(self.services.nats.clone()), stream));
             }
-            let bundle = place.is_bundle.then_some(place.directory);
+            let bundle = manifest_dir.is_bundle.then_some(manifest_dir.directory);
             Ok(scope.requester.limit(env, scope.policy_request, bundle))
         };
         let data = |facts: &Facts| self.external_data(facts, scope.resolve);

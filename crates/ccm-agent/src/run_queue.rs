@@ -156,12 +156,6 @@ impl RunQueue {
         (current, state.waiting.len())
     }
 
-    /// Reports whether a run of this source is queued.
-    pub(crate) fn is_waiting(&self, source: &str) -> bool {
-        let state = self.0.state.lock();
-        state.waiting.iter().any(|job| job.run.source == source)
-    }
-
     /// Cancels a waiting or current run. Returns whether there was one.
     pub(crate) fn cancel(&self, id: &RunId, reason: &str) -> bool {
         let waiting = {
@@ -408,7 +402,7 @@ mod tests {
         run_queue.submit(job(3, callback));
         assert!(matches!(third.recv().unwrap(), Err(Refusal::Busy(1))));
         assert_eq!(run_queue.status().0.unwrap().run_id, id(1));
-        assert!(run_queue.is_waiting("s2"));
+        assert_eq!(run_queue.status().1, 1);
         drop(hold);
         second.recv().unwrap().unwrap();
     }

@@ -221,7 +221,7 @@ impl Simulation {
                     facts: Some(facts(number, options.nodes)),
                 };
                 let mut node = build(config, &subjects, &connection, &spool, parts)?;
-                // Simulated nodes change nothing, so anyone may send requests.
+                // Simulated nodes change nothing, so they accept all requests.
                 node.services.loopback_only = None;
                 let agent = Agent::assemble(config, node, connection, subjects, cache).await?;
                 Ok::<_, AgentError>((agent, executor))

@@ -269,12 +269,13 @@ fn random_part(whole: Duration, random: u128) -> Duration {
 fn manifest_name(source: &str) -> &str {
     let path = source.split_once("://").map_or(source, |(_, rest)| rest);
     let path = path.split(['?', '#']).next().unwrap_or_default();
-    let is_digest = |word: &str| word.len() == 64 && word.bytes().all(|b| b.is_ascii_hexdigit());
-    let mut words = path
+    let is_digest =
+        |segment: &str| segment.len() == 64 && segment.bytes().all(|b| b.is_ascii_hexdigit());
+    let mut segments = path
         .rsplit('/')
-        .filter(|word| !word.is_empty() && !is_digest(word))
+        .filter(|segment| !segment.is_empty() && !is_digest(segment))
         .map(stem);
-    match (words.next(), words.next()) {
+    match (segments.next(), segments.next()) {
         (Some("manifest"), Some(directory)) => directory,
         (Some(name), _) => name,
         (None, _) => source,

@@ -33,11 +33,11 @@ impl<'n> Keys<'n> {
         let mut problems = Vec::new();
         if node.entries().is_none() && !node.is_null() {
             let found = node.kind_name();
-            let place = match prefix.trim_end_matches('.') {
+            let location = match prefix.trim_end_matches('.') {
                 "" => String::new(),
                 name => format!("key {name:?}: "),
             };
-            let message = format!("{place}expected keys and values, found {found}");
+            let message = format!("{location}expected keys and values, found {found}");
             problems.push(DocumentError::new(node.mark, message));
         }
         Self {

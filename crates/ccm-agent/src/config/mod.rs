@@ -281,12 +281,12 @@ impl Config {
         });
         keys.read("subject_prefix", &mut self.subject_prefix, |node| {
             let text = keys::text(node)?;
-            let is_subject = text.split('.').all(|word| word.parse::<Token>().is_ok());
+            let is_subject = text.split('.').all(|token| token.parse::<Token>().is_ok());
             if is_subject {
                 Ok(text.into())
             } else {
                 Err(problem(
-                    "use letters, digits, '_' and '-' with dots between words",
+                    "use tokens of letters, digits, '_' and '-', separated by dots",
                 ))
             }
         });

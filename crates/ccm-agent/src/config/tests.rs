@@ -145,7 +145,7 @@ fn servers_come_as_a_list_too() {
 }
 
 #[test]
-fn an_unknown_key_is_refused_with_its_place_and_the_nearest_one() {
+fn an_unknown_key_is_refused_with_its_position_and_the_nearest_one() {
     assert_eq!(
         error("noop: true\nintervall: 5m\n"),
         "line 2 column 1: unknown key \"intervall\", did you mean \"interval\"?"
@@ -213,7 +213,7 @@ fn each_problem_names_its_key_and_what_to_do() {
         ),
         (
             "subject_prefix: ccm..v1",
-            "key \"subject_prefix\": use letters, digits, '_' and '-' with dots between words",
+            "key \"subject_prefix\": use tokens of letters, digits, '_' and '-', separated by dots",
         ),
         ("noop: 1", "key \"noop\": expected true or false"),
         (
@@ -267,8 +267,11 @@ fn each_problem_names_its_key_and_what_to_do() {
         ("just text", "expected keys and values, found string"),
     ] {
         let found = error(text);
-        let (place, found) = found.split_once(": ").unwrap();
-        assert!(place.starts_with("line 1 column "), "{place}: {found}");
+        let (position, found) = found.split_once(": ").unwrap();
+        assert!(
+            position.starts_with("line 1 column "),
+            "{position}: {found}"
+        );
         assert_eq!(found, message);
     }
 }

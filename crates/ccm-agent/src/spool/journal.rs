@@ -198,8 +198,8 @@ fn write_slot(kind: [u8; 4], a: u64, b: u64) -> [u8; SLOT] {
     let mut slot = [0; SLOT];
     let parts = [&kind[..], &a.to_le_bytes(), &b.to_le_bytes()];
     let sum = crc32fast::hash(&parts.concat()).to_le_bytes();
-    for (place, byte) in slot.iter_mut().zip(parts.into_iter().flatten().chain(&sum)) {
-        *place = *byte;
+    for (target, byte) in slot.iter_mut().zip(parts.into_iter().flatten().chain(&sum)) {
+        *target = *byte;
     }
     slot
 }

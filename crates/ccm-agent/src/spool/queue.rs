@@ -1,4 +1,4 @@
-//! Queue of the spool: places records in segments and frees space.
+//! Queue of the spool: assigns records to segments and frees space.
 //!
 //! Records of the two classes are in separate segments but share one sequence, so they are read in
 //! the order they were appended, and space is freed by deleting whole files. A segment is deleted

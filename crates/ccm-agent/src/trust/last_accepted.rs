@@ -1,8 +1,9 @@
 //! Last accepted signatures: the signing time of the last accepted signature of each source.
 //!
-//! Prevents downgrades: whoever can write to a source could restore an older bundle with its valid
-//! signature. The times are part of the state of the node, so they survive restarts and an emptied
-//! cache. A missing file starts empty; with a damaged one nothing is accepted until it is removed.
+//! Prevents downgrades: write access to a source would allow to restore an older bundle with its
+//! valid signature. The times are part of the state of the node, so they survive restarts and an
+//! emptied cache. A missing file starts empty; with a damaged one nothing is accepted until it is
+//! removed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

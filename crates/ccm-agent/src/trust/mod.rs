@@ -59,11 +59,11 @@ pub(crate) enum Denied {
     #[error("signature is from the future")]
     Future,
     #[error("request was signed before this node started to record requests")]
-    Forgotten,
+    BeforeRecording,
     #[error("request was seen before")]
     Replayed,
     #[error("too many signed requests at once")]
-    Flooded,
+    QuotaExceeded,
     #[error("denied by policy")]
     Policy,
     #[error("could not store the request id")]

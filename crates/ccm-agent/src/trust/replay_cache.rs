@@ -125,7 +125,7 @@ impl ReplayCache {
         quota: SignerQuota,
     ) -> Result<(), Denied> {
         if nanos(made) < self.complete_since {
-            return Err(Denied::Forgotten);
+            return Err(Denied::BeforeRecording);
         }
         if self.expiry.contains_key(&id) {
             return Err(Denied::Replayed);
@@ -136,7 +136,7 @@ impl ReplayCache {
             self.cleanup(now).map_err(Denied::Memory)?;
         }
         if self.count(quota) >= quota.max {
-            return Err(Denied::Flooded);
+            return Err(Denied::QuotaExceeded);
         }
         let expiry = expiry.timestamp();
         let offset = u64::try_from(self.written * RECORD).unwrap_or(u64::MAX);
@@ -283,16 +283,16 @@ mod tests {
         let path = directory.path().join("seen");
         let open = |boot, now| ReplayCache::open(&path, boot, at(now)).unwrap();
         drop(open("one", 0));
-        let forgotten = Denied::Forgotten.to_string();
+        let before_recording = Denied::BeforeRecording.to_string();
         let mut cache = open("two", 10);
-        assert_eq!(add(&mut cache, 9, 1), Err(forgotten.clone()));
+        assert_eq!(add(&mut cache, 9, 1), Err(before_recording.clone()));
         assert_eq!(add(&mut cache, 10, 1), Ok(()));
         let mut restarted = open("two", 12);
-        assert_eq!(add(&mut restarted, 9, 3), Err(forgotten.clone()));
+        assert_eq!(add(&mut restarted, 9, 3), Err(before_recording.clone()));
         drop(open("", 20));
-        assert_eq!(add(&mut open("", 30), 29, 2), Err(forgotten.clone()));
+        assert_eq!(add(&mut open("", 30), 29, 2), Err(before_recording.clone()));
         std::fs::write(&path, "garbage").unwrap();
-        assert_eq!(add(&mut open("two", 40), 39, 2), Err(forgotten));
+        assert_eq!(add(&mut open("two", 40), 39, 2), Err(before_recording));
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         for number in 0..MAX_WITH_POLICY {
             add_for(&mut cache, 1, number, weak).unwrap();
         }
-        let flooded = Err(Denied::Flooded.to_string());
+        let flooded = Err(Denied::QuotaExceeded.to_string());
         assert_eq!(add_for(&mut cache, 1, MAX_WITH_POLICY, weak), flooded);
         assert_eq!(add(&mut cache, 1, MAX_WITH_POLICY + 1), Ok(()));
         assert_eq!(
