@@ -71,7 +71,7 @@ async fn a_push_to_a_place_that_stays_is_followed_by_its_agents() {
         content_becomes(&env, content).await;
     }
     push(&env, "three", &["--source", OBJECT]);
-    is_denied(&server, "not the one that was signed").await;
+    is_denied(&server, "not what was signed").await;
     assert_eq!(env.read("motd"), "two");
 
     // To go back, the old content is pushed and signed again.
