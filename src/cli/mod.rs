@@ -127,8 +127,8 @@ fn log_level(debug: bool, info: bool) -> Option<Level> {
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     if let Some(text) = generated_text(&args) {
-        Console::new(false, false).print(&text);
-        return ExitCode::SUCCESS;
+        let print = |text: String| Console::new(false, false).print(&text);
+        return exit_code(text.map(print).map(|()| Verdict::default()));
     }
     let args = match argfile::expand(args) {
         Ok(args) => args,
@@ -235,17 +235,18 @@ fn print_clap_error(err: &clap::Error) -> ExitCode {
 }
 
 /// Returns the completion script, help text or manual page that the first argument selects.
-fn generated_text(args: &[OsString]) -> Option<String> {
+fn generated_text(args: &[OsString]) -> Option<Result<String, CliError>> {
     let (flag, words) = args.get(1..)?.split_first()?;
     match flag.to_str()? {
-        "--completion-script-bash" => Some(completion::BASH.into()),
-        "--completion-script-zsh" => Some(completion::ZSH.into()),
+        "--completion-script-bash" => Some(Ok(completion::BASH.into())),
+        "--completion-script-zsh" => Some(Ok(completion::ZSH.into())),
         "--completion-bash" => {
             let offers = completion::offers(Cli::command(), words);
-            Some(offers.iter().map(|offer| format!("{offer}\n")).collect())
+            let text = offers.iter().map(|offer| format!("{offer}\n")).collect();
+            Some(Ok(text))
         }
-        "--help-long" => Some(help_pages::long_help(Cli::command())),
-        "--help-man" => Some(help_pages::man_page(Cli::command())),
+        "--help-long" => Some(Ok(help_pages::long_help(Cli::command()))),
+        "--help-man" => Some(help_pages::man_pages(Cli::command(), words)),
         _ => None,
     }
 }
