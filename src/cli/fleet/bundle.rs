@@ -6,6 +6,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::FleetArgs;
+use super::candidates;
 use crate::cli::environment::{FactArgs, environment};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -67,7 +68,7 @@ struct PushArgs {
 #[derive(Debug, clap::Args)]
 struct ShowArgs {
     /// Bundle: NAME for the newest version, or NAME@DIGEST
-    #[arg(value_name = "BUNDLE")]
+    #[arg(value_name = "BUNDLE", add = candidates::bundles())]
     bundle: BundleSelector,
 }
 
@@ -75,7 +76,7 @@ struct ShowArgs {
 #[derive(Debug, clap::Args)]
 struct RmArgs {
     /// NAME@DIGEST
-    #[arg(value_name = "BUNDLE")]
+    #[arg(value_name = "BUNDLE", add = candidates::bundles())]
     bundle: BundleSelector,
 
     /// Remove the bundle even if it is in use

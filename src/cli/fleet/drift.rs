@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::FleetArgs;
+use super::candidates;
 use super::request::{RUN_TIMEOUT, caller, positive_duration};
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict, runtime};
@@ -21,6 +22,7 @@ use ccm_value::text::{count_of, to_the_second};
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Node to show, with the events that last changed the drifted resources
+    #[arg(add = candidates::nodes())]
     node: Option<NodeName>,
 
     /// Check the nodes now with a noop run

@@ -1,11 +1,12 @@
 //! `ccm fleet`: commands for a fleet of nodes. One file per command.
 //!
 //! Shared modules: `select` (node selection flags), `request` (requests to nodes), `reply_report`
-//! (output of replies) and `flag_values` (errors about flag values).
+//! (output of replies), `flag_values` (errors about flag values) and `candidates` (shell completion).
 
 mod apply;
 mod bundle;
 mod cancel;
+mod candidates;
 mod drift;
 mod ensure;
 mod events;

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use clap::Subcommand;
 
 use super::FleetArgs;
+use super::candidates;
 use crate::cli::output::Console;
 use crate::cli::{CliError, Verdict};
 use ccm_core::model::governor::GovernorName;
@@ -40,6 +41,7 @@ enum Role {
 #[derive(Debug, clap::Args)]
 struct AgentArgs {
     /// Name of the node
+    #[arg(add = candidates::nodes())]
     node: NodeName,
 
     /// Group of the node; repeatable

@@ -116,14 +116,14 @@ fn location(source: &str) -> Result<String, CliError> {
     let is_data = url_scheme(source).is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("kv"));
     if is_data {
         let source: hiera::Source = source.parse().map_err(CliError::usage)?;
-        return Ok(source.place());
+        return Ok(source.location());
     }
     match source.parse().map_err(CliError::usage)? {
         ManifestLocation::Path(path) => Err(CliError::usage(format!(
             "{} is a local path: signatures apply to obj://, kv:// and URLs only",
             path.display()
         ))),
-        source => Ok(source.place()),
+        source => Ok(source.normalized()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `ccm fleet rollout list` and `show`.
 
+use super::super::candidates;
 use super::Context;
 use crate::cli::{CliError, Verdict};
 use ccm_core::engine::{Level, Line};
@@ -17,6 +18,7 @@ use ccm_value::text::{go_duration, to_the_second};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Rollout id
+    #[arg(add = candidates::rollouts())]
     id: Token,
 }
 
