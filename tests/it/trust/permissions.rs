@@ -411,7 +411,7 @@ async fn a_denial_is_told_as_one_to_every_call() {
     let ping = subjects().all(Verb::Ping);
     let asked = web1.request(&ping, Headers::new(), "".into(), LIMIT).await;
     denied(asked.unwrap_err(), "publish on ccm.v1.default.all.ping");
-    let stop = ccm_nats::Stop {
+    let stop = ccm_nats::ReplyLimits {
         expected: None,
         silence: LIMIT,
         deadline: LIMIT,
@@ -445,7 +445,7 @@ async fn without_its_inbox_no_call_waits_in_vain() {
     let site = Site::start();
     let url = site.server.url().replace("//", "//web1:pw@");
     let settings = ccm_nats::Settings::plain(&url).unwrap();
-    let patience = ccm_nats::Patience::Once(LIMIT);
+    let patience = ccm_nats::ConnectMode::Once(LIMIT);
     let web1 = ccm_nats::connect(&settings, patience, "test")
         .await
         .unwrap();
@@ -471,7 +471,7 @@ fn commands_tell_a_denial_at_once() {
         let text = format!("{}{}", outcome.stdout, outcome.stderr);
         let expected = format!("permission denied: the role of this NATS user lacks {subject}");
         assert!(text.contains(&expected), "{args:?}: {text}");
-        for wrong in ["timed out", "no answer"] {
+        for wrong in ["timed out", "no reply"] {
             assert!(!text.contains(wrong), "{args:?}: {text}");
         }
     };
