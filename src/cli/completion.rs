@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
+use clap::builder::Resettable;
 use clap::{Command, CommandFactory as _};
 use clap_complete::engine::{CompletionCandidate, complete};
 use clap_complete::env::{self, CompleteEnv, EnvCompleter, Shells};
@@ -36,7 +37,7 @@ const SHELLS: Shells<'static> = Shells(&[&Bash, &env::Fish, &env::Zsh]);
 /// Prints the candidates if a completion script started the program. Returns whether it did.
 pub(super) fn run(args: &[OsString]) -> Result<bool, clap::Error> {
     let directory = std::env::current_dir().ok();
-    CompleteEnv::with_factory(Cli::command)
+    CompleteEnv::with_factory(command)
         .var(VARIABLE)
         .shells(SHELLS)
         .try_complete(args.iter().cloned(), directory.as_deref())
@@ -72,7 +73,7 @@ pub(super) fn script(shell: &str, program: &Path) -> Result<String, CliError> {
 /// Returns the candidates for the last of these words, one per line, as upstream's
 /// `--completion-bash` does: flags only after a hyphen, and for a complete command what follows it.
 pub(super) fn candidate_lines(words: &[OsString]) -> Result<String, CliError> {
-    let mut command = Cli::command();
+    let mut command = command();
     let mut words: Vec<OsString> = [PROGRAM.into()].into_iter().chain(words.to_vec()).collect();
     if words.len() == 1 || is_subcommand(&command, &words) {
         words.push(OsString::new());
@@ -90,6 +91,21 @@ pub(super) fn candidate_lines(words: &[OsString]) -> Result<String, CliError> {
         }
     }
     Ok(lines)
+}
+
+/// Returns the command line definition for completion.
+fn command() -> Command {
+    hide_aliases(Cli::command())
+}
+
+/// Makes the aliases of all subcommands hidden. Of the visible names of a command, `clap_complete`
+/// offers only the first in alphabetical order.
+fn hide_aliases(command: Command) -> Command {
+    let aliases: Vec<String> = command.get_all_aliases().map(ToOwned::to_owned).collect();
+    command
+        .visible_alias(Resettable::Reset)
+        .aliases(aliases)
+        .mut_subcommands(hide_aliases)
 }
 
 /// Returns whether the last word is the complete name of a subcommand.
@@ -232,7 +248,8 @@ mod tests {
             assert!(found.contains(&"file".to_owned()), "{words:?}: {found:?}");
             assert!(!found.contains(&"--noop".to_owned()), "{found:?}");
         }
-        assert!(candidates(&["reg", ""]).contains(&"query".to_owned()));
+        let found = candidates(&["reg", ""]);
+        assert_eq!(found, ["init", "create", "query", "rm", "watch", "help"]);
     }
 
     #[test]

@@ -47,7 +47,12 @@ fn completed(env: &TestEnv, shell: &str, driver: &str, words: &[&str]) -> Vec<St
     env.write("complete", script);
     let mut command = env.program(shell);
     if shell != "fish" {
-        command.arg("-c").arg(driver).arg(shell).arg("ccm").args(words);
+        command
+            .arg("-c")
+            .arg(driver)
+            .arg(shell)
+            .arg("ccm")
+            .args(words);
     } else {
         command.arg("--no-config").arg("-c").arg(driver);
         command.env("LINE", format!("ccm {}", words.join(" ")));
@@ -57,7 +62,12 @@ fn completed(env: &TestEnv, shell: &str, driver: &str, words: &[&str]) -> Vec<St
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(stderr, "", "{shell} {words:?}");
     // zsh and fish append a description.
-    let value = |line: &str| line.split([':', '\t']).next().unwrap_or_default().to_owned();
+    let value = |line: &str| {
+        line.split([':', '\t'])
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
     text.lines().map(value).collect()
 }
 
@@ -124,7 +134,10 @@ fn names_of_nodes_bundles_and_rollouts_are_completed_from_nats() {
     env.set("NATS_URL", &server.url());
     env.ccm(&["fleet", "init"]).ok();
     env.ccm(&["fleet", "label", "web1.lab", "role=web"]).ok();
-    env.write("site/manifest.yaml", "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n");
+    env.write(
+        "site/manifest.yaml",
+        "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n",
+    );
     env.ccm(&["fleet", "bundle", "push", &env.at("site"), "--name", "app"])
         .ok();
     let complete = |words: &[&str]| completed(&env, "bash", BASH, words);
@@ -137,7 +150,9 @@ fn names_of_nodes_bundles_and_rollouts_are_completed_from_nats() {
     assert_eq!(name, "app");
     assert!(version.starts_with("app@"), "{version}");
     let start = ["fleet", "rollout", "start", "app", "--node", "web1.lab"];
-    let started = env.ccm(&[&start[..], &["--detach", "--json"]].concat()).ok();
+    let started = env
+        .ccm(&[&start[..], &["--detach", "--json"]].concat())
+        .ok();
     let started: serde_json::Value = serde_json::from_str(&started).unwrap();
     let id = started["id"].as_str().unwrap();
     assert_eq!(complete(&["fleet", "rollout", "show", ""])[0], id);

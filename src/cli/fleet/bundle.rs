@@ -43,8 +43,10 @@ enum Command {
     Rm(RmArgs),
 }
 
-/// Validate, pack and upload a manifest. Identical content is stored once. With --sign-with a
-/// signature is stored as well, for agents that verify it
+/// Validate, pack and upload a manifest
+///
+/// Identical content is stored once. With --sign-with a signature is stored as well, for agents that
+/// verify it.
 #[derive(Debug, clap::Args)]
 struct PushArgs {
     /// Directory with a manifest.yaml, or a manifest without further files

@@ -77,7 +77,7 @@ pub(super) fn run(
         let text = json::pretty(&document).map_err(CliError::failed)?;
         console.print(&format!("{text}\n"));
     } else {
-        console.print(&described(&nodes, last_changes.as_deref()))
+        console.print(&drift_text(&nodes, last_changes.as_deref()))
     }
     Ok(Verdict::exit(code(&nodes)))
 }
@@ -92,7 +92,7 @@ fn code(nodes: &[NodeDrift]) -> u8 {
     }
 }
 
-fn described(nodes: &[NodeDrift], last_changes: Option<&[LastChange]>) -> String {
+fn drift_text(nodes: &[NodeDrift], last_changes: Option<&[LastChange]>) -> String {
     let mut text = String::new();
     let mut counts: BTreeMap<DriftState, usize> = BTreeMap::new();
     for node in nodes {

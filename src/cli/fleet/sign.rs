@@ -21,8 +21,10 @@ use ccm_value::text::url_scheme;
 /// Size limit of a request body, as in the agent.
 const MAX_BODY: u64 = 8 * 1024 * 1024;
 
-/// Print the headers of a signed request, one per line, for `nats req -H`; with --file print the
-/// signature of a bundle or data file, to be stored next to it as SOURCE.sig
+/// Sign a request, bundle or data file
+///
+/// Prints the headers of a signed request, one per line, for `nats req -H`. With --file prints the
+/// signature of a bundle or data file, to be stored next to it as SOURCE.sig.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Subject of the request
@@ -30,7 +32,7 @@ pub(in crate::cli) struct Args {
     subject: Option<String>,
 
     /// Body, exactly as it will be sent; - reads standard input
-    #[arg(default_value = "")]
+    #[arg(default_value = "", hide_default_value = true)]
     body: String,
 
     /// Additional header to sign: Ccm-Caller, Ccm-Noop, Ccm-Filter, Ccm-Deadline or

@@ -22,7 +22,7 @@ pub(super) struct PauseArgs {
     id: Token,
 
     /// Reason, shown in the rollout's state
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
 }
 

@@ -66,7 +66,7 @@ pub(super) async fn show(args: &Args, context: &Context<'_>) -> Result<Verdict, 
     let caught_up = apply_reports(&context.connection, &context.subjects, &mut rollout).await;
     caught_up.map_err(CliError::from)?;
     context.print_json(&rollout)?;
-    context.print_text(&described(&rollout));
+    context.print_text(&rollout_text(&rollout));
     Ok(Verdict::default())
 }
 
@@ -132,7 +132,7 @@ pub(super) fn progress_line(progress: &Progress) -> String {
     }
 }
 
-fn described(rollout: &Rollout) -> String {
+fn rollout_text(rollout: &Rollout) -> String {
     let driver = match &rollout.lease {
         Some(lease) if !is_lease_free(rollout, SystemClock.now()) => lease.holder.as_str(),
         _ if rollout.state.is_active() => "none; continue with `ccm fleet rollout drive`",
